@@ -55,7 +55,7 @@ release: $(VENV)/dev.stamp        ## build wheel, sdist and chart from a clean t
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run; ARGS=--smallest shows in a minute that all benchmarks work
 	$(BIN)/python -m benchmarks $(ARGS)
 
-fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, for FUZZ_SECONDS or until Ctrl-C
+fuzz: $(VENV)/dev.stamp           ## compare random meshes with the real Envoy, for FUZZ_SECONDS or until Ctrl-C
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential/fuzz.py -q $(ARGS)
 
 lock:                             ## resolve the dependencies again (needs uv)

@@ -36,7 +36,7 @@ class Scale(NamedTuple):
     """The numbers of Services and pods, and of changes.
 
     `statuses` are changes to pods' statuses that do not concern the mesh, such as those of kubelets. `unready` pods become
-    unready, one after another. `idle` are the seconds without a change.
+    unready, one after another. `idle` has the seconds without a change.
     """
 
     services: int

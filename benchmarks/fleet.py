@@ -29,7 +29,7 @@ SCENARIOS = ("reconnect", "weight", "storm")
 class Scale(NamedTuple):
     """The numbers of Services, proxies, and weights that change one by one; a storm; and more meshes.
 
-    The storm are a number of weights, and the seconds in which they change. `growth` are the sizes of further meshes.
+    The storm are a number of weights, and the seconds in which they change. `growth` has the sizes of further meshes.
     """
 
     services: int

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 from headgate.envoy.bootstrap import FIRST_RECONNECT_MS, LAST_RECONNECT_S
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, TypeUrl
 from headgate.xds.authentication import LocalTokens
+from headgate.xds.versions import ById
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -225,7 +226,7 @@ class Proxy(asyncio.Protocol):
 
     def _hold(self, found: Read) -> None:
         """Store the versions; proxies that received the same response share the same object."""
-        self._held[found.type_url] = _merged(_Same(self._held.get(found.type_url, {})), _Same(found))
+        self._held[found.type_url] = _merged(ById(self._held.get(found.type_url, {})), ById(found))
 
     def _open(self, type_url: TypeUrl, names: Any = ()) -> None:
         """Subscribe to a type, or to more resources of it; a type's first request reports the proxy's versions."""
@@ -237,7 +238,7 @@ class Proxy(asyncio.Protocol):
         new = frozenset(names) if first else frozenset(names) - self._held.get(type_url, {}).keys()
         if first or new:
             variant = hash(self._node) % VARIANTS
-            self._write(_opening(type_url, new, _Same(held), variant))
+            self._write(_opening(type_url, new, ById(held), variant))
 
     def _write(self, request: bytes) -> None:
         """Send a request; the first one has the node ID."""
@@ -252,27 +253,14 @@ class Proxy(asyncio.Protocol):
             self._windows = [window - size for window in self._windows]
 
 
-class _Same:
-    """A wrapper that compares its value by identity."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
 @lru_cache(256)
-def _merged(held: _Same, found: _Same) -> Mapping[str, str]:
+def _merged(held: ById[Mapping[str, str]], found: ById[Read]) -> Mapping[str, str]:
     gone = set(found.value.removed)
     return {name: version for name, version in {**held.value, **found.value.versions}.items() if name not in gone}
 
 
 @cache
-def _opening(type_url: TypeUrl, names: frozenset[str], held: _Same, variant: int) -> bytes:
+def _opening(type_url: TypeUrl, names: frozenset[str], held: ById[Mapping[str, str]], variant: int) -> bytes:
     versions = list(held.value.items())
     random.Random(variant).shuffle(versions)
     return (

@@ -65,8 +65,8 @@ class Simulated:
             if self._rounds == 1 or self._random.random() < BUSY:
                 for _ in range(8):
                     buckets[min(max(int(self._random.gauss(60, 6)), 0), len(buckets) - 1)] += 1
-            place = [("backend", "default/web"), ("cluster", "outbound/default/web/8080"), ("pod", pod)]
-            tags = _attributes([*place, ("code", "200- ")])
+            cluster = "outbound/default/web/8080 default/web"
+            tags = _attributes([("cluster", cluster), ("code", "200- "), ("pod", pod)])
             points.append(
                 pb.HistogramDataPoint(
                     attributes=tags,

@@ -1,7 +1,7 @@
 """Count Envoy's instructions per request with headgate's configuration, and with a minimal one for the same split.
 
 On a small machine, measured times are too noisy to distinguish ratios of 0.97 and 0.98. Counts of instructions
-(callgrind, from Debian's package valgrind) vary by at most 0.3 %, whatever else the machine does. Only the worker
+(callgrind, from Debian's package valgrind) vary by at most 0.3 %, on a very busy machine by 1.3 %. Only the worker
 thread is counted, with one connection and one request at a time: first requests with the header `Host` alone, then requests
 with the headers of a browser behind a proxy, since each header has a price of its own. The count excludes the kernel's share, about 30 % of
 the CPU time, which is equal for both.

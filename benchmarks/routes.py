@@ -52,7 +52,7 @@ RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
 class Scale(NamedTuple):
     """How many routes are created one by one, how many are attached at once, and how often a route changes.
 
-    `flaps` is how often an endpoint fails. `settle` are the seconds after the last change until the idle time begins, `idle` those of the idle time.
+    `flaps` is how often an endpoint fails. `settle` has the seconds after the last change until the idle time begins, `idle` those of the idle time.
     """
 
     created: int

@@ -198,7 +198,7 @@ class ArgoSplit(Argo):
         self.call("POST", self.splits, body)
 
     def set_weight(self, canary: int, **experiments: int) -> Object:
-        """Patch the backends; `experiments` are the weights of further Services."""
+        """Patch the backends; `experiments` has the weights of further Services."""
         backends = self._backends(canary, **experiments)
         written: Object = self.call("PATCH", f"{self.splits}/demo", {"spec": {"backends": backends}}, MERGE)
         return written

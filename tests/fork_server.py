@@ -35,6 +35,7 @@ def prepare() -> None:
             import_module(module.name)
     limits = import_module("headgate.plane.write_warnings")
     limits.WARNINGS_S = limits.EFFECT_S = WARNINGS_S  # type: ignore[attr-defined]
+    os.fsync = lambda _fd: None  # type: ignore[assignment]  # no test ends the machine; a start waits 0.4 s for the disk
     gc.collect()
     gc.freeze()
 

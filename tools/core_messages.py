@@ -130,7 +130,7 @@ def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
 
 
 def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
-    """Return a message without options; `published` are the properties of its OpenAPI schema, or None."""
+    """Return a message without options; `published` has the properties of its OpenAPI schema, or None."""
     maps = {nested.name for nested in message.nested_type if nested.options.map_entry}
     made = DescriptorProto(name=message.name)
     made.oneof_decl.extend(message.oneof_decl)

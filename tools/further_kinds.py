@@ -12,9 +12,11 @@ the package kubernetes-validate has. The written files have no descriptions.
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from core_schemas import references
 
 RESOURCES = Path(__file__).parent.parent / "src/headgate/resources"
 TARGET = RESOURCES / "further"
@@ -109,15 +111,6 @@ def facts(schema: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(schema.get(part), dict):
             kept[part] = facts(schema[part])
     return kept
-
-
-def references(schema: Any) -> Iterator[str]:
-    """Yield the names of the definitions that a schema refers to."""
-    if isinstance(schema, dict):
-        if isinstance(ref := schema.get("$ref"), str):
-            yield ref.rpartition("/")[2]
-        for part in schema.values():
-            yield from references(part)
 
 
 def main() -> int:

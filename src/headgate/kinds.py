@@ -86,8 +86,11 @@ METRICS_KINDS = (
     *_all("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job"),
 )
 """The kinds that every metrics API serves (R82)."""
+ROUTE_KINDS = _all("TrafficSplit", "HTTPRoute", "GRPCRoute")
+"""The kinds whose names a proxy logs as the route that it chose for a request."""
 TAPPABLE_KINDS = (
     *_all("Pod", "Deployment", "ReplicaSet", "Service", "Namespace"),
-    *_all("TrafficSplit", "HTTPRoute", "GRPCRoute", "Gateway"),
+    *ROUTE_KINDS,
+    *_all("Gateway"),
 )
 """The kinds that `tap` accepts."""

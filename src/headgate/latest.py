@@ -46,7 +46,7 @@ class Latest(Generic[T]):
 
 
 async def until(condition: Callable[[], bool], *values: Latest[Any]) -> None:
-    """Wait until a condition holds. Evaluate the condition at once, and after each change of one of the values."""
+    """Wait until a condition holds. Evaluate the condition at once, and after each change to one of the values."""
     while not condition():
         await wait_for_change(*values)
 

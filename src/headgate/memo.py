@@ -122,14 +122,14 @@ class Indexes:
         self._results: dict[Hashable, tuple[AbstractSet[Hashable], Any]] = {}
 
     def get(self, key: Hashable, parts: AbstractSet[Hashable], compute: Callable[[], R]) -> R:
-        """Return the result with a key. `parts` are all parts of the value from which it is computed."""
+        """Return the result with a key. `parts` has all parts of the value from which it is computed."""
         if key not in self._results:
             self._results[key] = parts, compute()
         result: R = self._results[key][1]
         return result
 
     def unchanged(self, same: AbstractSet[Hashable]) -> "Indexes":
-        """Return the indexes of another value of which the parts `same` are those of this one."""
+        """Return the indexes of another value whose parts `same` equal those of this one."""
         kept = Indexes()
         kept._results = {key: entry for key, entry in self._results.copy().items() if entry[0] <= same}
         return kept

@@ -10,7 +10,7 @@ from msgspec import structs
 _PERCENTAGE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,2}))?")
 _LARGEST = 10_000
 _TRUST_DOMAIN = re.compile(r"[a-z0-9._-]+")
-# A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
+# A name or an address. A URL is rejected: its scheme could mean TLS, which is not supported.
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 _LAST_PORT = 65535
 

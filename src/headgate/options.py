@@ -106,7 +106,7 @@ def parse_metrics_source(text: str) -> str:
         raise ValueError(f"{text!r} is not a source of metrics: write prometheus=http://HOST:PORT")
     if where.username or where.password:
         raise ValueError(
-            "the URL of a source of metrics must not have a password, because other users of this machine or cluster could"
+            "the URL of a metrics source must not have a password, because other users of this machine or cluster could"
             " read it"
         )
     return url
@@ -233,7 +233,7 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
     nginx_image: Annotated[
         str,
         Option(
-            help="An image with headgate and nginx, for Services that ask for a gateway with nginx.",
+            help="An image with headgate and nginx, for Services that request a gateway with nginx.",
             read=lambda text: text and check_image(text),
             metavar="IMAGE",
             cluster=True,
@@ -243,10 +243,8 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
 
     proxy_cpu: Annotated[str, _of_proxies(CPU, "Processor time that sidecars request.")] = DEFAULTS[CPU]
     proxy_memory: Annotated[str, _of_proxies(MEMORY, "Memory that sidecars request.")] = DEFAULTS[MEMORY]
-    proxy_cpu_limit: Annotated[str, _of_proxies(CPU_LIMIT, "Limit of the processor time of sidecars.")] = ""
-    proxy_memory_limit: Annotated[str, _of_proxies(MEMORY_LIMIT, "Limit of the memory of sidecars.")] = DEFAULTS[
-        MEMORY_LIMIT
-    ]
+    proxy_cpu_limit: Annotated[str, _of_proxies(CPU_LIMIT, "Processor time limit of sidecars.")] = ""
+    proxy_memory_limit: Annotated[str, _of_proxies(MEMORY_LIMIT, "Memory limit of sidecars.")] = DEFAULTS[MEMORY_LIMIT]
     proxy_concurrency: Annotated[str, _of_proxies(CONCURRENCY, "Number of worker threads of sidecars.", "NUMBER")] = (
         DEFAULTS[CONCURRENCY]
     )

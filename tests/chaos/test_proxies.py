@@ -104,7 +104,7 @@ class AdsClient:
             await self._channel.close()
 
     async def connect(self, address: str, *, initial: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Open the stream as Envoy does; `initial` are the versions that the proxy reports, by type and name."""
+        """Open the stream as Envoy does; `initial` has the versions that the proxy reports, by type and name."""
         self._channel = grpc.aio.insecure_channel(address)
         self._call = self._channel.stream_stream(METHOD)()
         for type_url in (CLUSTER, LISTENER):

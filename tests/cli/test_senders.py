@@ -66,13 +66,13 @@ async def test_the_first_connected_sidecar_of_a_client_sends() -> None:
         proxy("b-0", connected="", deployment="b"),
         proxy("a"),
     )
-    found = await sidecar(proxies, Caller(kind="deployment", namespace="shop", name="b"))
+    found = await sidecar(proxies, Caller(kind="Deployment", namespace="shop", name="b"))
     assert found == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
     assert (await any_sidecar(proxies, "shop")).pod == "a"
 
 
 async def test_a_client_without_a_connected_sidecar_is_an_error_with_the_reason() -> None:
-    caller = Caller(kind="pod", namespace="shop", name="b-0")
+    caller = Caller(kind="Pod", namespace="shop", name="b-0")
     with pytest.raises(HeadgateError, match="sidecar of pod shop/b-0: b-0: it has no stream"):
         await sidecar(inspected(proxy("b-0", connected="")), caller)
     with pytest.raises(NotFound, match=r"no pod of the namespace shop has a sidecar.*--from KIND/NAME"):

@@ -211,7 +211,7 @@ def _pod(draw: st.DrawFn) -> Object:
 
 
 def _service(draw: st.DrawFn, name: str, places: Sequence[tuple[int, int]]) -> tuple[Object, Object]:
-    """Return a Service and its EndpointSlice; `places` are pairs of a Service port and the pod's port."""
+    """Return a Service and its EndpointSlice; `places` has pairs of a Service port and the pod's port."""
     ports = [port(number, f"{draw(PORT_NAMES)}{number}", app=draw(st.sampled_from(SPOKEN))) for number, _ in places]
     place = endpoint(ADDRESS, "" if draw(SELDOM) else "app")
     leads = {written["name"]: lead for written, (_, lead) in zip(ports, places, strict=True)}

@@ -2,7 +2,8 @@
 
 A member (one backend) answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over
 HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWERED` and the trailers of the request. It
-accepts a WebSocket if the request has a key.
+accepts a WebSocket if the request has a key. To a request with `HINTS` it sends early hints first, and after its response to
+a request with `CLOSES` it closes the connection, which the response does not announce.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ FIRST_FINAL = OPEN = 200  # the status of a CONNECT that opens a tunnel
 SWITCHED = 101
 WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 4.2.2
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
+HINTS, CLOSES = "x-hints", "x-closes"
+EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n"  # RFC 8297
 Responder: TypeAlias = str | int
 """What answers: a member by its name, a proxy by the status, or CLOSED."""
 
@@ -134,7 +137,9 @@ class _Replayed(asyncio.Protocol):
             self._read = rest
             self._member.requests += 1
             self._member.heads.append(received)
-            self._transport.write(self._response(received))
+            self._transport.write((EARLY_HINTS if received.get(HINTS) else b"") + self._response(received))
+            if received.get(CLOSES):
+                self._transport.close()
 
     def _response(self, received: Head) -> bytes:
         status, body = "200 OK", [""]

@@ -1,10 +1,11 @@
 """Random requests of clients that use HTTP in unusual ways, and headless Services whose pods have names.
 
 A drawn request varies one of the ordinary random requests: HTTP/1.0, other methods, offers to upgrade, trailers, a tunnel
-through the HTTP proxy, or the name of a pod.
+through the HTTP proxy, or the name of a pod. Some servers send early hints, and some close idle connections.
 """
 
 from hypothesis import strategies as st
+from tests.differential.backends import CLOSES, HINTS
 from tests.differential.lab import MEMBERS, Objects
 from tests.differential.worlds import HOSTS, MOSTLY, PLACES, PORTS, SELDOM, Sent, requests
 from tests.make.objects import Object
@@ -44,7 +45,18 @@ def _with_connect(draw: st.DrawFn, sent: Sent) -> Sent:
 
 def _over_http_1_0(draw: st.DrawFn, sent: Sent) -> Sent:
     is_named = sent.via == "proxy" or draw(MOSTLY)
-    return sent._replace(version="1.0", authority=sent.authority if is_named else "")
+    hints = ((HINTS, "1"),) if draw(SELDOM) else ()
+    authority = sent.authority if is_named else ""
+    return sent._replace(version="1.0", authority=authority, headers=(*sent.headers, *hints))
+
+
+def _with_hints(_draw: st.DrawFn, sent: Sent) -> Sent:
+    return sent._replace(headers=(*sent.headers, (HINTS, "1")))
+
+
+def _with_idle_close(_draw: st.DrawFn, sent: Sent) -> Sent:
+    """Return a request whose server closes the connection when it is idle; the next request is sent again if it meets this."""
+    return sent._replace(method="GET", headers=(*sent.headers, (CLOSES, "1")))
 
 
 def _with_offer(draw: st.DrawFn, sent: Sent) -> Sent:
@@ -82,7 +94,7 @@ def _to_pod(draw: st.DrawFn, sent: Sent) -> Sent:
 CHANGES = (
     *(None, None, None),
     *(_through_tunnel, _through_tunnel, _to_pod),
-    *(_with_method, _with_connect, _over_http_1_0, _with_offer, _with_trailers),
+    *(_with_method, _with_connect, _over_http_1_0, _with_offer, _with_trailers, _with_hints, _with_idle_close),
 )
 
 

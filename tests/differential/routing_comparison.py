@@ -8,7 +8,7 @@ from typing import TypedDict
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.differential.backends import header_lines
+from tests.differential.backends import CLOSES, header_lines
 from tests.differential.clients import unusual_requests, with_headless
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.gateway_lab import GatewayLab
@@ -102,7 +102,7 @@ def is_random(wanted: ExpectedShares) -> bool:
 
 def connected(sent: Sent, wanted: ExpectedShares) -> Connected:
     """Return the connection options of a request: rejected or upgraded connections carry one request only."""
-    odd = any(name.lower() in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
+    odd = any(name.lower() in {"connection", "upgrade", "expect", CLOSES} for name, _ in sent.headers)
     return Connected(each_connects=not wanted.http or odd, server_name=sent.server_name, tunnel=sent.tunnel)
 
 

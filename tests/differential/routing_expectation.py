@@ -27,7 +27,7 @@ class ExpectedShares(NamedTuple):
 
     `copies` lists the fractions of requests that are mirrored, by mirror cluster, and `copied` the fractions that
     are mirrored to each member, one for each mirror and backend. `decision` is the model's decision;
-    `portions` are its shares for the request's user.
+    `portions` has its shares for the request's user.
     """
 
     shares: Mapping[Responder, Fraction]

@@ -69,9 +69,9 @@ class LabCaller(NamedTuple):
 class Counted(NamedTuple):
     """The effects of one call.
 
-    `requests`, `connections` and `handshakes` are the members' counts. `status` is the status of the response, and
+    `requests`, `connections` and `handshakes` have the members' counts. `status` is the status of the response, and
     `audited` says whether it has the mark of an audit.
-    `policies` are the names of the access policies that the proxy counted.
+    `policies` has the names of the access policies that the proxy counted.
     """
 
     requests: int

@@ -67,7 +67,7 @@ def counting_deployment(
 ) -> str:
     """Return a Deployment whose pods answer with its name on `ports` and count requests in the file `count_in`.
 
-    `pod` are further arguments of `tests.make.objects.pod_template`.
+    `pod` has further arguments of `tests.make.objects.pod_template`.
     """
     declared = [{"name": port, "containerPort": number} for port, number in ports.items()]
     container = _python(POD, {"NAME": name, "COUNT": str(count_in)}, declared)

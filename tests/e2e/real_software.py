@@ -94,7 +94,7 @@ H2LOAD = "h2load -n 300 -c 3 {} http://$HOST:$PORT/ | grep -o '300 succeeded'"
 class Software(NamedTuple):
     """A server, and clients whose output must not change; both are shell commands with `$HOST` and `$PORT`.
 
-    `needs` are the programs that they run, and `files` those that the server reads, in its working directory.
+    `needs` has the programs that they run, and `files` those that the server reads, in its working directory.
     """
 
     needs: tuple[str, ...]

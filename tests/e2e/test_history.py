@@ -53,7 +53,7 @@ def test_a_bad_change_is_found_in_the_history_and_undone(mesh: RunningMesh) -> N
 
     explained = mesh.headgate("explain", "--at", str(good), "http://web:8080/")
     assert "default/web-old:8080      1" in explained.stdout
-    assert "pods, endpoints, Namespaces and Secrets are those of today" in explained.stderr
+    assert "pods, endpoints, Namespaces and Secrets are the current ones" in explained.stderr
     printed = mesh.headgate("rollback", str(good), web, "--dry-run").stdout
     (manifest,) = filter(None, yaml.safe_load_all(printed))
     assert manifest["spec"]["backends"][0] == {"service": "web-old", "weight": 100}

@@ -1,5 +1,6 @@
 """Pods and sidecars are replaced while callers send requests over mutual TLS (R74, R76)."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -9,11 +10,29 @@ from typing import Any
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import SERVER
 from tests.e2e.running_mesh import RunningMesh
+from tests.make import objects
+from tests.make.objects import manifest
 from tests.waiting import until
 
 
 def conditions(pod: Any) -> dict[str, str]:
     return {item["type"]: item["status"] for item in pod["status"]["conditions"]}
+
+
+def test_a_client_has_its_certificate_before_there_is_a_server(new_mesh: Callable[..., RunningMesh]) -> None:
+    """So its first request uses mutual TLS: an access rule would deny plaintext, which proves no identity (R74).
+
+    Of 22 starts of examples/bookstore on a busy machine, 6 denied the first request of the buyer, which has no port.
+    """
+    client = objects.deployment("client", objects.container(command=["sleep", "600"]), namespace="")
+    mesh = new_mesh(manifests={"client.yaml": manifest(client)})
+    admin = rig.sidecar_admin_socket(mesh, rig.only_pod(mesh, "client"))
+
+    def loaded() -> set[str]:
+        dump = json.loads(rig.ask_admin(mesh, admin, "/config_dump?resource=dynamic_active_secrets"))
+        return {secret["name"] for secret in dump.get("configs", ()) if secret["secret"].keys() > {"name"}}
+
+    until(lambda: {"identity", "roots"} <= loaded(), "the certificate of a client")
 
 
 def test_a_rollout_behind_sidecars_loses_no_request_over_mutual_tls(

@@ -14,6 +14,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
 from headgate.envoy.outcomes import parse_code
+from headgate.envoy.traffic_stats import split_backend
 from headgate.standalone.proxies.envoy_flags import EnvoyFlags
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.unary_methods import CheckNode
@@ -40,7 +41,7 @@ def read(message: pb.ExportMetricsServiceRequest) -> Report:
         for metric in (metric for scope in part.scope_metrics for metric in scope.metrics):
             kind = metric.WhichOneof("data")
             for point in getattr(metric, kind).data_points:
-                pairs = {tag.key: tag.value.string_value for tag in point.attributes}
+                pairs = split_backend({tag.key: tag.value.string_value for tag in point.attributes})
                 if "code" in pairs:  # the gRPC status is a key of its own for the tests
                     pairs["code"], _, pairs["grpc"] = pairs["code"].partition(" ")
                 tags = frozenset((key, text) for key, text in pairs.items() if text)

@@ -218,7 +218,7 @@ class OutboundRig(EnvoyRig):
     ) -> Mesh:
         """Return a mesh with Services of the namespace `default` and their endpoints; `web` is split by `weights`.
 
-        `addresses` are the addresses of Services; other Services have none.
+        `addresses` has the addresses of Services; other Services have none.
         """
         own = addresses or {}
         shares = tuple(Target(ref=_ref(name), weight=weight) for name, weight in weights.items())

@@ -158,8 +158,9 @@ def test_without_a_certificate_all_endpoints_are_called_in_plaintext():
 def test_a_certificate_changes_nothing_for_endpoints_without_identity():
     world = small(one=[endpoint_at(1), endpoint_at(2)])
     one, two = (encode(project(world, GATEWAY, item), Memo()) for item in (None, CREDENTIAL))
-    assert [one[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)] == [
-        two[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+    assert {**one[CLUSTER], names.IDENTITY: two[CLUSTER][names.IDENTITY]} == two[CLUSTER]
+    assert [one[kind] for kind in (ENDPOINTS, LISTENER, ROUTES)] == [
+        two[kind] for kind in (ENDPOINTS, LISTENER, ROUTES)
     ]
 
 
@@ -346,7 +347,7 @@ def test_a_service_is_visible_to_a_sidecar_that_may_call_one_of_its_pods(servers
     config = rendered(world)
     assert ("outbound/default/one/80" in config[ROUTES]) is known
     assert bool(config[SCOPES]) is known
-    assert (config[CLUSTER].keys() > {names.TUNNEL}) is known
+    assert (config[CLUSTER].keys() > {names.TUNNEL, names.IDENTITY}) is known
     everything = encode(project(world, GATEWAY, CREDENTIAL), Memo())
     assert "outbound/default/one/80" in everything[ROUTES]
 

@@ -12,7 +12,13 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.outcomes import Code, parse_code
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
-from headgate.envoy.traffic_stats import CalledServer, parse_backend, parse_pod, route_name_without_cluster
+from headgate.envoy.traffic_stats import (
+    CalledServer,
+    parse_backend,
+    parse_pod,
+    route_name_without_cluster,
+    split_backend,
+)
 from headgate.model import latency_buckets, size_buckets
 from headgate.model.routing import Endpoint, PortRef
 from headgate.telemetry.counters import histogram
@@ -105,6 +111,20 @@ def test_the_backend_is_the_clusters_service_unless_the_attribute_names_another(
     assert parse_backend(attributes) == backend
 
 
+@pytest.mark.parametrize(
+    ("text", "cluster", "backend"),
+    [
+        (f"{NAME} default/v1 default/web", NAME, "default/v1 default/web"),
+        (f"{NAME} ", NAME, ""),
+        (names.PASSTHROUGH, names.PASSTHROUGH, ""),
+        (" ", "", ""),
+    ],
+)
+def test_the_backend_follows_the_name_of_the_cluster_after_a_blank(text, cluster, backend):
+    attributes = {"cluster": text, "pod": "default/v1-1:8080 "}
+    assert split_backend(attributes) == {**attributes, "cluster": cluster, "backend": backend}
+
+
 def test_the_address_of_a_passthrough_connection_is_not_an_attribute():
     rendered = outbound_listener(names.OUTBOUND, "0.0.0.0", 15001, ClusterWeight(cluster=names.PASSTHROUGH, weight=1))
     stats = [
@@ -147,9 +167,10 @@ def test_connections_to_a_pods_address_have_the_pod_as_an_attribute():
     name = names.pod(REF, "10.1.1.1", 8080)
     first, *_ = loggers(pod_listener(name, POD, SHARE))
     (counter,) = pb.StatsAccessLog.FromString(first.typed_config.value).counters
-    tags = {tag.name: tag.value_format for tag in counter.stat.tags}
-    assert tags == {"cluster": name, "pod": "default/web-1:8080 %UPSTREAM_TLS_VERSION%", "backend": "default/web"}
-    assert names.parse(tags["cluster"]) == REF
+    attributes = split_backend({tag.name: tag.value_format for tag in counter.stat.tags})
+    pod = "default/web-1:8080 %UPSTREAM_TLS_VERSION%"
+    assert attributes == {"cluster": name, "pod": pod, "backend": "default/web"}
+    assert names.parse(attributes["cluster"]) == REF
 
 
 def test_envoy_and_the_receiver_have_the_same_buckets():

@@ -13,7 +13,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, Invalid
-from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGateways, asked_in
+from headgate.kubernetes.service_gateways import READY, ProxyImages, ServiceGateways, requested_in
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.plane.feed import COMPILED, Feed, snapshot_of
@@ -58,7 +58,7 @@ class ServiceGatewayRig:
         for _ in range(3):
             stored = [item for kind in COMPILED for item in (await self.store.list(kind.group, kind.kind)).items]
             snapshot = snapshot_of({key_of(item): item for item in stored})
-            await self.gateways.reconcile(asked_in(compile_mesh(snapshot, Settings()), snapshot))
+            await self.gateways.reconcile(requested_in(compile_mesh(snapshot, Settings()), snapshot))
 
     async def serve(
         self, *, selector: Mapping[str, str] | None = None, annotations: Mapping[str, str] = ASKING
@@ -202,7 +202,9 @@ async def test_a_canary_asks_for_a_gateway_of_its_root_service(rig: ServiceGatew
     assert await rig.deployments() == []
 
 
-async def test_a_deployment_without_a_ready_pod_is_reported_to_the_object_that_asks(rig: ServiceGatewayRig) -> None:
+async def test_a_deployment_without_a_ready_pod_is_reported_to_the_object_that_requests_it(
+    rig: ServiceGatewayRig,
+) -> None:
     await rig.serve()
     await rig.settle()
     deployment = await rig.store.get(DEPLOYMENT)

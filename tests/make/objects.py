@@ -108,7 +108,7 @@ def endpoint_slice(
     name: str = "",
     **metadata: Any,
 ) -> Object:
-    """Return an EndpointSlice of the Service `of`. `endpoints` are addresses or values of `endpoint`; all of one family."""
+    """Return an EndpointSlice of the Service `of`. `endpoints` has addresses or values of `endpoint`; all of one family."""
     places = [endpoint(item) if isinstance(item, str) else dict(item) for item in endpoints]
     labels = {"kubernetes.io/service-name": of, **metadata.pop("labels", {})}
     return obj(
@@ -194,9 +194,9 @@ def deployment(
     template: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Object:
-    """Return a Deployment. `labels` are those of its pods and its selector, by default `app: NAME`.
+    """Return a Deployment. `labels` has those of its pods and its selector, by default `app: NAME`.
 
-    `template` are further arguments of `pod_template`.
+    `template` has further arguments of `pod_template`.
     """
     chosen = dict(labels or {"app": name})
     written = pod_template(*(containers or (container(),)), **{"labels": chosen, **(template or {})})
@@ -208,7 +208,7 @@ def deployment(
 
 
 def split(root: str, weights: Mapping[str, Any], *, name: str = "", matches: Iterable[str] = (), **more: Any) -> Object:
-    """Return a TrafficSplit of the Service `root`; `matches` are names of HTTPRouteGroups."""
+    """Return a TrafficSplit of the Service `root`; `matches` has names of HTTPRouteGroups."""
     backends = [{"service": service, "weight": weight} for service, weight in weights.items()]
     groups = [{"kind": "HTTPRouteGroup", "name": group} for group in matches]
     spec = {"service": root, "backends": backends, **({"matches": groups} if groups else {})}
@@ -216,7 +216,7 @@ def split(root: str, weights: Mapping[str, Any], *, name: str = "", matches: Ite
 
 
 def http_route_group(name: str, matches: Mapping[str, Mapping[str, Any]], **more: Any) -> Object:
-    """Return an HTTPRouteGroup; `matches` are the fields of each match by its name."""
+    """Return an HTTPRouteGroup; `matches` has the fields of each match by its name."""
     written = [{"name": key, **fields} for key, fields in matches.items()]
     return with_spec("HTTPRouteGroup", name, {"matches": written}, more)
 
@@ -278,7 +278,7 @@ def backend_ref(name: str, port: int = 8080, **fields: Any) -> Object:
 
 
 def rule(weights: Mapping[str, int], *, port: int = 8080, **fields: Any) -> Object:
-    """Return a rule of a route; `weights` are those of its backends, which all have the port `port`."""
+    """Return a rule of a route; `weights` has those of its backends, which all have the port `port`."""
     return {"backendRefs": [backend_ref(name, port, weight=weight) for name, weight in weights.items()], **fields}
 
 
@@ -290,7 +290,7 @@ def path_match(value: str, kind: str = "PathPrefix", **fields: Any) -> Object:
 def route(
     name: str, *rules: Mapping[str, Any], parents: Sequence[Mapping[str, Any]], kind: str = "HTTPRoute", **more: Any
 ) -> Object:
-    """Return a route of the Gateway API, of another `kind` too. `parents` are its parentRefs: `{"name": GATEWAY}`."""
+    """Return a route of the Gateway API, of another `kind` too. `parents` has its parentRefs: `{"name": GATEWAY}`."""
     if kind == "TCPRoute":
         more = {"version": GATEWAY_TCP_ROUTE, **more}
     return with_spec(kind, name, {"parentRefs": list(parents), "rules": list(rules)}, more)

@@ -93,7 +93,7 @@ def early_definition(kind: str, version: str) -> Object:
 
 
 def written(kind: str, version: str, name: str, *, metadata: Any = None, **content: Any) -> Object:
-    """Return an object in the namespace `shop`; `content` are its top-level fields."""
+    """Return an object in the namespace `shop`; `content` has its top-level fields."""
     return {
         "apiVersion": f"{_KINDS[kind][0]}/{version}",
         "kind": kind,

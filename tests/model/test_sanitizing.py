@@ -10,7 +10,7 @@ ADDED = [("x-forwarded-proto", "http")]
 
 
 def sanitized(*lines, downstream=MESH, **more):
-    """Return the headers after sanitizing; `lines` are headers such as `name: value`."""
+    """Return the headers after sanitizing; `lines` has headers such as `name: value`."""
     headers = tuple((name, value) for name, _, value in (line.partition(":") for line in lines))
     return sanitize(Request(authority="a", headers=headers, **more), downstream)
 

@@ -56,7 +56,7 @@ NEW = service("new", port(NEW_PORT, "main", app="tcp"), selector={"app": "one"})
 class Change(NamedTuple):
     """A change to the objects beside the Services, and the kinds of connections of `client` that it `ends`.
 
-    `protocols` are the new protocols of Services. With `renews`, all proxies get new certificates of a new root.
+    `protocols` has the new protocols of Services. With `renews`, all proxies get new certificates of a new root.
     """
 
     name: str

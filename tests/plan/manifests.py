@@ -45,7 +45,7 @@ def path_rule(path: str = "", *, v1: int = 0, v2: int = 0, **fields: Any) -> Obj
 
 
 def workload(name: str, **labels: str) -> str:
-    """Return a Deployment and its Service; `labels` are further labels of its pods."""
+    """Return a Deployment and its Service; `labels` has further labels of its pods."""
     template = {"account": name, "labels": {"app": name, **labels}}
     selector = {"app": name}
     deployed = objects.deployment(name, objects.container("app", 8080), labels=selector, template=template)

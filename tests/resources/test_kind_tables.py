@@ -1,7 +1,7 @@
-"""What differs by kind stands in the room of the kind: no other module has a table that is keyed by kinds."""
+"""What differs by kind stands in the room of the kind: no other module has a table that is keyed by kinds, or a list of kinds."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ ABOVE = {
     "admission/immutable_fields.py": "what no update of a workload changes, which the embedded API needs",
     "admission/workloads.py": "the defaults of the embedded API, which need its limits",
     "cli/restart_plan.py": "how the pods of each kind are replaced, which only the command needs",
+    "cli/senders.py": "the name of a sidecar by the kind of the sender, which only the command needs",
+    "compiler/explain_request.py": "the pods of each kind of sender",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
     "compiler/gateway_api/conflicts.py": "which routes share hosts",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",
@@ -33,6 +35,32 @@ ABOVE = {
     "standalone/setup.py": "what the host does at a write",
 }
 """Tables of what a room can't have, with the reasons."""
+LISTS = {
+    "cli/placeholders.py": "what the first step of a Canary is computed from",
+    "cli/plan.py": "kinds besides those that are compiled",
+    "compiler/compile.py": "the inputs of stages: the types that a stage reads",
+    "compiler/fail_closed.py": "the kinds that restrict access, each with the function that reads its restriction",
+    "compiler/gateway_api/destinations.py": "the inputs of a stage",
+    "compiler/gateway_api/gateways.py": "the routes that a listener's protocol allows (Gateway API)",
+    "compiler/gateway_api/parents.py": "the inputs of a stage",
+    "kubernetes/gateways.py": "what a Gateway owns in a cluster, in the order of deletion",
+    "kubernetes/install/installer.py": "the installed objects whose deletion takes time",
+    "objects/gateways.py": "the kinds that decide whether a Gateway is accepted",
+    "plan/departures.py": "the kinds whose selectors select pods in the mesh",
+    "plan/plan.py": "the kinds whose changes change the pods behind a Service",
+    "plane/made_objects.py": "the kinds that a Canary owns",
+    "plane/plans.py": "the kinds that the role of headgate may only list",
+    "resources/meta.py": "the kinds whose names are DNS labels (Kubernetes), below all rooms",
+    "resources/pod_owners.py": "the controllers that name pods at random (Kubernetes)",
+    "resources/registry.py": "the list of all kinds",
+    "resources/request_spec.py": "the kinds that name the sender of a request: a type for mypy",
+    "resources/smi/traffic_target.py": "the kinds that a rule may name (SMI)",
+    "standalone/controllers/controllers.py": "what the controllers read besides workloads",
+    "standalone/pods/runtime.py": "the kinds that volumes are made from",
+    "standalone/pods/troubles.py": "the kinds whose events are about a pod's problems",
+    "telemetry/answers/object_graph.py": "names of constants",
+}
+"""Lists of kinds outside of `headgate.kinds`, each with what its kinds have in common."""
 
 
 def is_kind(key: ast.expr | None) -> bool:
@@ -74,9 +102,33 @@ def tables(source: str) -> Iterator[int]:
             yield node.lineno
 
 
+def lists(source: str) -> Iterator[int]:
+    """Yield the lines of lists of several kinds: tuples, sets, lists, and alternatives of a match."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Tuple(elts=entries) | ast.List(elts=entries) | ast.Set(elts=entries):
+                kinds = sum(map(is_kind, entries))
+            case ast.MatchOr(patterns=patterns):
+                kinds = sum(is_kind(pattern.value) for pattern in patterns if isinstance(pattern, ast.MatchValue))
+                kinds += sum(is_kind(pattern.cls) for pattern in patterns if isinstance(pattern, ast.MatchClass))
+            case _:
+                continue
+        if kinds > 1:
+            yield node.lineno
+
+
+def places(search: Callable[[str], Iterator[int]]) -> set[str]:
+    """Return the modules in which a search yields a line."""
+    paths = SOURCE.rglob("*.py")
+    return {path.relative_to(SOURCE).as_posix() for path in paths if any(search(path.read_text()))}
+
+
 def test_no_module_outside_the_rooms_has_a_table_keyed_by_kinds() -> None:
-    paths = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
-    assert {place for place, path in paths.items() if list(tables(path.read_text()))} == ABOVE.keys()
+    assert places(tables) == ABOVE.keys()
+
+
+def test_each_list_of_kinds_has_a_reason() -> None:
+    assert places(lists) == LISTS.keys()
 
 
 @pytest.mark.parametrize(
@@ -98,6 +150,29 @@ def test_no_module_outside_the_rooms_has_a_table_keyed_by_kinds() -> None:
 )
 def test_a_table_is_seen_in_every_form(table: str) -> None:
     assert list(tables(table)) == [1]
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        '("Pod", "Service")',
+        '["Pod", "Service"]',
+        'frozenset({"Pod", "Service"})',
+        '(("", "Pod"), ("apps", "Deployment"))',
+        '(*more, "Pod", "Service")',
+        "(POD, SERVICE)",
+        "{POD.kind, service.KIND}",
+        "(Service, TrafficSplit)",
+        'Literal["Pod", "Service"]',
+    ],
+)
+def test_a_list_is_seen_in_every_form(several: str) -> None:
+    assert list(lists(several)) == [1]
+
+
+@pytest.mark.parametrize("alternatives", ['"Pod" | "Service"', "Service() | TrafficSplit()"])
+def test_alternatives_of_a_match_are_a_list(alternatives: str) -> None:
+    assert list(lists(f"match kind:\n    case {alternatives}:\n        ...")) == [2]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> d
 def counted(code: str, count: int, *, cluster: str = OUTBOUND, backend: str = "default/v1", grpc: str = "") -> str:
     """Return Envoy's Prometheus lines for `count` requests with the same response code."""
     pod = "default/v1-a:80 " if backend else ""
-    labels = f'cluster="{cluster}",pod="{pod}",backend="{backend}",code="{code} {grpc}"'
+    labels = f'cluster="{cluster} {backend}",pod="{pod}",code="{code} {grpc}"'
     latency = f"envoy_mesh_latency_sum{{{labels}}} 1234\nenvoy_mesh_latency_count{{{labels}}} {count}\n"
     if code.endswith("-"):
         return f"# TYPE envoy_mesh_latency summary\n{latency}\n"

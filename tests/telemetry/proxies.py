@@ -11,7 +11,6 @@ from headgate.telemetry.reports.otlp import ProxyReport, Series, SeriesSample
 START = 1_800_000_000.0
 FLUSH = 2.0  # Seconds between reports.
 ABSENCES = 5  # The number of reports between two evictions of idle series.
-A_SERIES = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "backend": "default/web"}
 
 
 class ReportingProxy:
@@ -91,8 +90,12 @@ def message(*metrics: pb.Metric, nodes: Sequence[str] = ("sidecar/default/client
     return pb.ExportMetricsServiceRequest(resource_metrics=[part]).SerializeToString()
 
 
-def _attributes(found: dict[str, str]) -> list[pb.KeyValue]:
-    return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in found.items()]
+def _attributes(attributes: dict[str, str]) -> list[pb.KeyValue]:
+    """Encode attributes; the backend is a part of the cluster (`traffic_stats.split_backend`)."""
+    sent = {name: text for name, text in attributes.items() if name != "backend"}
+    if "cluster" in sent:
+        sent["cluster"] += f" {attributes.get('backend', '')}"
+    return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in sent.items()]
 
 
 def _times() -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Scraped:
         self.series = {}
         self.by_pod = by_pod
         self.windows = Windows(clock=lambda: self.now, wall=lambda: self.now)
-        self.source = Prometheus("http://127.0.0.1:9090", ask=self.ask, clock=lambda: self.now)
+        self.source = Prometheus("http://127.0.0.1:9090", fetch=self.ask, clock=lambda: self.now)
         self.start()
 
     def start(self):

@@ -59,7 +59,7 @@ class Stream:
         return self._responses()
 
     def request(self, short: str, names: str = "", *, unsubscribe: str = "", initial: str = "") -> list[str]:
-        """Change the subscription; `initial` are the versions that the proxy reports after a reconnect, as `a=1`."""
+        """Change the subscription; `initial` has the versions that the proxy reports after a reconnect, as `a=1`."""
         versions = {found["name"]: found["digest"] for found in RESOURCE.finditer(initial)}
         return self._receive(DeltaRequest(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), versions))
 

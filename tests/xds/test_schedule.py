@@ -75,7 +75,7 @@ def configs(draw, versions=VERSIONS):
 
 
 def with_own(resources, own):
-    """Return resources; those whose name is in `own` are the proxy's own, the rest is shared."""
+    """Return resources; those whose name is in `own` belong to the proxy, the rest is shared."""
     common = {name: item for name, item in resources.items() if name not in own}
     return Resources(common, {name: item for name, item in resources.items() if name in own})
 

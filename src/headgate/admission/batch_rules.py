@@ -8,6 +8,7 @@ from headgate.errors import Cause, DecodeError
 from headgate.resources.batch.cron_job import CronJob
 from headgate.resources.batch.cron_schedule import parse_schedule, parse_zone
 from headgate.resources.batch.job import Job, JobSpec, SuccessRule
+from headgate.resources.core.fields import required_choice_causes
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, part
 
@@ -34,7 +35,7 @@ def cron_job_causes(obj: Object) -> Iterator[Cause]:
         yield Cause("metadata.name", f"must have at most {LONGEST_NAME} characters: the names of its Jobs have 11 more")
     yield from _fault(parse_schedule, typed.spec.schedule, "spec.schedule")
     yield from _fault(parse_zone, typed.spec.time_zone, "spec.timeZone")
-    yield from _choice(typed.spec.concurrency_policy, _POLICIES, "spec.concurrencyPolicy")
+    yield from required_choice_causes(typed.spec.concurrency_policy, _POLICIES, "spec.concurrencyPolicy")
     numbers = {
         "startingDeadlineSeconds": typed.spec.starting_deadline_seconds,
         "successfulJobsHistoryLimit": typed.spec.successful_jobs_history_limit,
@@ -74,12 +75,12 @@ def job_spec_causes(spec: JobSpec, written: Object, where: str) -> Iterator[Caus
         "ttlSecondsAfterFinished": spec.ttl_seconds_after_finished,
     }
     yield from _negative(numbers, where)
-    yield from _choice(spec.completion_mode, _MODES, f"{where}.completionMode")
-    yield from _choice(spec.pod_replacement_policy, _REPLACEMENTS, f"{where}.podReplacementPolicy")
+    yield from required_choice_causes(spec.completion_mode, _MODES, f"{where}.completionMode")
+    yield from required_choice_causes(spec.pod_replacement_policy, _REPLACEMENTS, f"{where}.podReplacementPolicy")
     if spec.completion_mode == "Indexed" and spec.completions is None:
         yield Cause(f"{where}.completions", "is missing: an Indexed Job needs the number of its indexes")
     restart = str(part(spec.template, "spec").get("restartPolicy") or "Always")
-    yield from _choice(restart, _RESTARTS, f"{where}.template.spec.restartPolicy")
+    yield from required_choice_causes(restart, _RESTARTS, f"{where}.template.spec.restartPolicy")
     yield from _policy_causes(spec, written, restart, where)
     if written.get("successPolicy") is not None and spec.completion_mode == "Indexed":
         yield from _success_causes(spec, f"{where}.successPolicy.rules")
@@ -102,13 +103,13 @@ def _policy_causes(spec: JobSpec, written: Object, restart: str, where: str) -> 
         yield Cause(f"{where}.podReplacementPolicy", f"must be Failed with {where}.podFailurePolicy")
     for index, rule in enumerate(rules):
         place = f"{where}.podFailurePolicy.rules[{index}]"
-        yield from _choice(rule.action, _ACTIONS, f"{place}.action")
+        yield from required_choice_causes(rule.action, _ACTIONS, f"{place}.action")
         if rule.action == "FailIndex" and spec.backoff_limit_per_index is None:
             yield Cause(f"{place}.action", f"FailIndex needs {where}.backoffLimitPerIndex")
         if (rule.on_exit_codes is None) == (not rule.on_pod_conditions):
             yield Cause(place, "must have either onExitCodes or onPodConditions")
         if rule.on_exit_codes:
-            yield from _choice(rule.on_exit_codes.operator, _OPERATORS, f"{place}.onExitCodes.operator")
+            yield from required_choice_causes(rule.on_exit_codes.operator, _OPERATORS, f"{place}.onExitCodes.operator")
 
 
 def _success_causes(spec: JobSpec, where: str) -> Iterator[Cause]:
@@ -143,8 +144,3 @@ def _count_indexes(text: str, completions: int) -> int:
             return 0
         count += last - first + 1
     return count
-
-
-def _choice(value: str, allowed: tuple[str, ...], where: str) -> Iterator[Cause]:
-    if value not in allowed:
-        yield Cause(where, f"must be {' or '.join(allowed)}, not {value!r}")

@@ -18,7 +18,7 @@ _KEYS = (
 def foreign_keys(obj: Object, *, injected: bool = False) -> Iterator[str]:
     """Yield a warning for each injection key of another mesh on a Namespace, a Pod, or a workload's pod template.
 
-    There are no warnings if headgate's own key is set there too, nor for a key that asks for a sidecar at a pod that gets
+    There are no warnings if headgate's own key is set there too, nor for a key that requests a sidecar at a pod that gets
     headgate's (`injected`).
     """
     path = template_path(obj)

@@ -69,7 +69,7 @@ def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:
     path = template_path(new)
     pod = pod_of_template(new) if path else new
     if mistakes := tuple(template_causes(new) if path else pod_causes(new)):
-        yield from mistakes  # the embedded API, like an API server, refuses these before it asks for a review
+        yield from mistakes  # the embedded API, like an API server, refuses these before it requests a review
         return
     decision = sidecars.decide(pod, pod_namespace(view, pod))
     where = f"{path}." if path else ""

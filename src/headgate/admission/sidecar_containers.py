@@ -50,7 +50,7 @@ _MOVED_CHECKS = ("httpGet", "tcpSocket", "grpc")
 class SidecarOptions(Value, frozen=True, kw_only=True):
     """The options of injected sidecars. `xds` is the address of the control plane's xDS server, as `host:port`.
 
-    `pull_secrets` are names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
+    `pull_secrets` has names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
     an init container with the restart policy Always (Kubernetes 1.29 and newer). `collector` is the address of an
     OpenTelemetry collector, to which proxies report too; empty means none. `proxy` is the mesh's settings of proxies, by the
     annotations that replace them.
@@ -126,7 +126,7 @@ def with_transparent_sidecar(
 
     The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
     after all init containers, so these run before the redirection and use the network directly. It runs as `first_user`, or as
-    the next user that no container has. `namespace` are the annotations of the pod's namespace, `limits` its LimitRanges.
+    the next user that no container has. `namespace` has the annotations of the pod's namespace, `limits` its LimitRanges.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     initial = spec.get("initContainers") or ()
@@ -214,7 +214,7 @@ def proxy_container(
     settings: ProxySettings,
     user: int = DEFAULT_USER,
 ) -> dict[str, Any]:
-    """Return the container of a proxy. The names of `hooks` are those of the container's lifecycle."""
+    """Return the container of a proxy. `hooks` has the names of the container's lifecycle."""
     command = ["headgate", role]
     return {
         "name": CONTAINER,

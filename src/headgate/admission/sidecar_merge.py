@@ -52,7 +52,7 @@ def selecting(pod: Object, sidecars: Iterable[Object]) -> Iterator[Sidecar]:
 
 
 def _add(spec: dict[str, Any], own: Iterable[str], sidecar: Sidecar) -> Iterator[str]:
-    """Add a Sidecar to the spec of a pod, and yield its conflicts. `own` are the application's containers."""
+    """Add a Sidecar to the spec of a pod, and yield its conflicts. `own` has the application's containers."""
     additions = sidecar.spec
     containers: Items = [*(spec.get("containers") or ())]
     initial: Items = [*(spec.get("initContainers") or ())]

@@ -114,7 +114,7 @@ def _further_spec(defaults: Mapping[str, Any]) -> Callable[[dict[str, Any]], dic
 
 
 def _updated(defaults: Mapping[str, Any], rolling: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that sets the defaults of a kind with an update strategy; `rolling` are those of rolling updates."""
+    """Return a function that sets the defaults of a kind with an update strategy; `rolling` has those of rolling updates."""
 
     def complete(given: dict[str, Any]) -> dict[str, Any]:
         strategy = {"type": "RollingUpdate", **_given(given.get("updateStrategy", {}))}

@@ -47,7 +47,7 @@ class User(Value, frozen=True, kw_only=True):
 class RequestHeaderConfig(Value, frozen=True, kw_only=True):
     """The API server's request-header authentication: its client certificate, and the headers with the user.
 
-    `authority` is the PEM of the CA that signs its client certificates. `names` are the common names that such a certificate
+    `authority` is the PEM of the CA that signs its client certificates. `names` has the common names that such a certificate
     may have; an empty tuple allows any. Header names are in lower case.
     """
 

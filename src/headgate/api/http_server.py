@@ -37,7 +37,7 @@ _TICKS_PER_SECOND = 10  # of uvicorn's main loop
 
 
 class Server(uvicorn.Server):
-    """A server of an application. `websockets` also serves WebSockets; `options` are further options of uvicorn."""
+    """A server of an application. `websockets` also serves WebSockets; `options` has further options of uvicorn."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def _split_outside_parentheses(text: str) -> Iterator[str]:
 def field_selector(text: str, fields: Collection[str] = ()) -> Predicate:
     """Parse a field selector such as `metadata.name=web,status.phase!=Failed`.
 
-    `fields` are those that the kind supports besides the name and the namespace. Raises ApiError 400 for a malformed
+    `fields` has those that the kind supports besides the name and the namespace. Raises ApiError 400 for a malformed
     selector, and for another field.
     """
     supported_fields = _COMMON_FIELDS.union(fields)

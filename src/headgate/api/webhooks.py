@@ -144,14 +144,14 @@ class _Handlers:
 
     async def _reviewed(self, request: Request, review: Callable[[_Request], Awaitable[dict[str, Any]]]) -> Response:
         body = await read_body(request, LARGEST_REVIEW, self._large_bodies)
-        asked = decode_body(body, _Review, "an AdmissionReview")
-        check_depth([asked.request.object, asked.request.old_object])
+        received = decode_body(body, _Review, "an AdmissionReview")
+        check_depth([received.request.object, received.request.old_object])
         try:
-            response = {"allowed": True, **await review(asked.request)}
+            response = {"allowed": True, **await review(received.request)}
         except (Invalid, DecodeError) as error:
-            response = {"allowed": False, "status": invalid_object(_key(asked.request), error.causes).status()}
-        answer = {"uid": asked.request.uid, **response}
-        return json_response({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": answer})
+            response = {"allowed": False, "status": invalid_object(_key(received.request), error.causes).status()}
+        answer = {"uid": received.request.uid, **response}
+        return json_response({"apiVersion": received.api_version, "kind": "AdmissionReview", "response": answer})
 
     async def _converted(self, request: Request) -> Response:
         body = await read_body(request, LARGEST_CONVERSION, self._large_bodies)
@@ -166,43 +166,43 @@ class _Handlers:
             answer["result"] = {"status": "Failure", "message": str(error)}
         return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
-    async def _injected(self, asked: _Request, *, labeled: bool) -> dict[str, Any]:
-        pod = {"spec": {}, **without_nulls(asked.object or {})}
+    async def _injected(self, request: _Request, *, labeled: bool) -> dict[str, Any]:
+        pod = {"spec": {}, **without_nulls(request.object or {})}
         _check_types(pod, "v1", "Pod")
-        metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
-        view = SelectedNamespace(self._reviews.view(), asked.namespace, injected=labeled)
+        metadata = {**(pod.get("metadata") or {}), "namespace": request.namespace}
+        view = SelectedNamespace(self._reviews.view(), request.namespace, injected=labeled)
         created = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         reviewed = review(created, None, view, self._reviews.sidecars).passed()
-        patch = list(_patch(pod, reviewed.object, namespace=asked.namespace))
+        patch = list(_patch(pod, reviewed.object, namespace=request.namespace))
         if not patch:
             return _warnings(reviewed.warnings)
         encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
         return {"patchType": "JSONPatch", "patch": encoded, **_warnings(reviewed.warnings)}
 
-    async def _validated(self, asked: _Request) -> dict[str, Any]:
-        if asked.operation == "DELETE":
-            return await self._deleted(asked)
-        obj = asked.object or {}
+    async def _validated(self, request: _Request) -> dict[str, Any]:
+        if request.operation == "DELETE":
+            return await self._deleted(request)
+        obj = request.object or {}
         if template_path(obj):
-            return self._validated_workload(obj, asked.old_object)
+            return self._validated_workload(obj, request.old_object)
         checked = self._reviews.check(obj, request=True)
         if checked.causes and (obj.get("apiVersion"), obj.get("kind")) == _SERVICE:
             return {}
         if checked.causes:
             raise Invalid(*checked.causes)
-        reviewed = self._review(obj, asked.old_object)
-        warnings = await self._reviews.warn(_stored(asked), to_hub(obj), dry_run=asked.dry_run)
+        reviewed = self._review(obj, request.old_object)
+        warnings = await self._reviews.warn(_stored(request), to_hub(obj), dry_run=request.dry_run)
         return _warnings([*reviewed.warnings, *warnings])
 
     def _review(self, new: Object, old: Object | None) -> Review:
         return review(new, old, self._reviews.view(), self._reviews.sidecars).passed()
 
-    async def _deleted(self, asked: _Request) -> dict[str, Any]:
+    async def _deleted(self, request: _Request) -> dict[str, Any]:
         """Allow a deletion, with warnings. The controllers of Kubernetes delete many objects and read no warnings."""
-        old = _stored(asked)
-        if old is None or asked.user_info.username.startswith(_CONTROLLERS):
+        old = _stored(request)
+        if old is None or request.user_info.username.startswith(_CONTROLLERS):
             return {}
-        return _warnings(await self._reviews.warn(old, None, dry_run=asked.dry_run))
+        return _warnings(await self._reviews.warn(old, None, dry_run=request.dry_run))
 
     def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
         new, before = without_nulls(obj), without_nulls(old or {})
@@ -221,9 +221,9 @@ def _in_version(obj: Object, group: str, version: str) -> Object:
         raise
 
 
-def _stored(asked: _Request) -> Object | None:
+def _stored(request: _Request) -> Object | None:
     """Return the object before a write; None if there is none, or if it can't be read."""
-    old = asked.old_object
+    old = request.old_object
     try:
         return to_hub(old) if old and not type_mistakes(old) else None
     except DecodeError:
@@ -256,13 +256,13 @@ def _check_types(obj: Object, version: str, kind: str, *, where: str = "") -> No
         raise Invalid(*(Cause(f"{where}{cause.field}", cause.message) for cause in causes))
 
 
-def _key(asked: _Request) -> Key:
+def _key(request: _Request) -> Key:
     """Return the key of a reviewed object. A pod of a controller has a prefix of its future name."""
-    obj = asked.object or {}
+    obj = request.object or {}
     group, _ = split_api_version(str(obj.get("apiVersion", "")))
     metadata = part(obj, "metadata")
     name = metadata.get("name") or metadata.get("generateName") or ""
-    return Key(group, str(obj.get("kind", "")), asked.namespace, str(name))
+    return Key(group, str(obj.get("kind", "")), request.namespace, str(name))
 
 
 def _patch(old: Object, new: Object, *, namespace: str) -> Iterator[Mapping[str, Any]]:

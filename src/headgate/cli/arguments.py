@@ -103,8 +103,8 @@ def parse_kind_and_name(text: str, supported: Sequence["Kind"]) -> tuple["Kind",
     for kind in (*KINDS, *supported):
         if written.lower() in spellings(kind):
             return kind, name
-    known = ", ".join(dict.fromkeys(kind.names.singular for kind in supported))
-    raise usage_error(f"unknown kind {written!r}; write one of {known}", option="KIND/NAME")
+    names = ", ".join(dict.fromkeys(kind.names.singular for kind in supported))
+    raise usage_error(f"unknown kind {written!r}; write one of {names}", option="KIND/NAME")
 
 
 def spellings(kind: "Kind") -> set[str]:

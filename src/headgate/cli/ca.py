@@ -35,7 +35,7 @@ START_S = 20.0  # seconds to wait for the start of a rotation
 
 
 class AuthorityState(NamedTuple):
-    """The content of the ConfigMap that describes the certificate authority; `roots` are root certificates in PEM."""
+    """The content of the ConfigMap that describes the certificate authority; `roots` has root certificates in PEM."""
 
     notice: CaStatus
     roots: str

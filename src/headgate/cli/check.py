@@ -114,19 +114,19 @@ def check(
 
 def check_mesh(api: ApiOptions, namespace: str = "") -> CheckResult:
     """Return all findings on the running mesh, or those of a namespace, sorted by object."""
-    found, mesh = asyncio.run(_read_mesh(InspectClient.of(api), namespace))
+    findings, mesh = asyncio.run(_read_mesh(InspectClient.of(api), namespace))
     rows = [
         FindingRow(
-            severity=Severity(item.severity),
-            reason=item.reason,
-            object=str(item.object),
-            field=item.field,
-            message=item.message,
+            severity=Severity(finding.severity),
+            reason=finding.reason,
+            object=str(finding.object),
+            field=finding.field,
+            message=finding.message,
         )
-        for item in found.items
+        for finding in findings.items
     ]
     rows += _state_problems(mesh, namespace)
-    return _result(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
+    return _result(findings.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
 
 
 async def _read_mesh(client: InspectClient, namespace: str) -> tuple[FindingList, MeshState]:
@@ -183,7 +183,10 @@ def _file_problems(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
-    keys = {(item.file, *item.document.locate("kind")): str(item.key) for item in compiled_files.manifests.objects}
+    keys = {
+        (manifest.file, *manifest.document.locate("kind")): str(manifest.key)
+        for manifest in compiled_files.manifests.objects
+    }
     for warning in compiled_files.manifests.warnings:
         about = keys[warning.file, warning.line, warning.column]
         yield FindingRow(severity=Severity.WARNING, reason=API_VERSION_MISSING, object=about, **warning._asdict())
@@ -191,7 +194,11 @@ def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 def _missing_namespaces(manifests: Sequence[Manifest]) -> Iterator[FindingRow]:
     """Yield a warning about the first object in each namespace that the files do not create."""
-    existing = {"", *EXISTING_NAMESPACES, *(item.key.name for item in manifests if item.key.kind == "Namespace")}
+    existing = {
+        "",
+        *EXISTING_NAMESPACES,
+        *(manifest.key.name for manifest in manifests if manifest.key.kind == "Namespace"),
+    }
     for manifest in manifests:
         if (namespace := manifest.key.namespace) not in existing:
             existing.add(namespace)
@@ -242,12 +249,14 @@ def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
 
 def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[FindingRow]:
     """Yield a finding when the files have pods in the namespace of the Service, but none that matches its selector."""
-    wanted, namespace = selector(service.object), service.key.namespace
+    selected, namespace = selector(service.object), service.key.namespace
     labels = [pod["metadata"].get("labels") or {} for key, pod in pods.items() if key.namespace == namespace]
-    if not wanted or not labels or any(wanted.items() <= found.items() for found in labels):
+    if not selected or not labels or any(selected.items() <= pod_labels.items() for pod_labels in labels):
         return
-    text = ",".join(f"{name}={value}" for name, value in wanted.items())
-    existing = sorted({f"{name}={found[name]}" for found in labels for name in wanted if name in found})
+    text = ",".join(f"{name}={value}" for name, value in selected.items())
+    existing = sorted(
+        {f"{name}={pod_labels[name]}" for pod_labels in labels for name in selected if name in pod_labels}
+    )
     hint = f"; pods of this namespace have {', '.join(existing)}" if existing else ""
     message = f"no pod of these files in namespace {namespace} has the labels {text}{hint}"
     yield _row(service, SELECTS_NO_PODS, "spec.selector", message)
@@ -287,7 +296,7 @@ def _missing_program(container: Container) -> str:
     """
     command = container.command or ("",)
     mounted = any(command[0].startswith(f"{mount.mount_path.rstrip('/')}/") for mount in container.volume_mounts or ())
-    if mounted or "$(" in command[0] or any(item.name == "PATH" for item in container.env or ()):
+    if mounted or "$(" in command[0] or any(variable.name == "PATH" for variable in container.env or ()):
         return ""
     return missing_program(Launch(command=command, env=dict(os.environ), cwd=container.working_dir))
 
@@ -309,5 +318,5 @@ def _print(result: CheckResult) -> None:
 def summary(result: CheckResult) -> str:
     """Return the number of findings in one line: `1 error, 2 warnings in 4 objects`."""
     counts = (("error", result.errors), ("warning", result.warnings), ("note", result.notes))
-    found = ", ".join(pluralize(number, word) for word, number in counts if number)
-    return f"{found or 'no findings'} in {pluralize(result.objects, 'object')}"
+    counted = ", ".join(pluralize(number, word) for word, number in counts if number)
+    return f"{counted or 'no findings'} in {pluralize(result.objects, 'object')}"

@@ -24,7 +24,7 @@ _TIMEOUT = {EXIT_TIMED_OUT: "timeout"}
 class Command(NamedTuple):
     """A command: its function, as `module:function` below `headgate.cli`, and what the help pages say about it.
 
-    `codes` are the exit codes that differ from those of every command. The list of commands omits those without a group,
+    `codes` has the exit codes that differ from those of every command. The list of commands omits those without a group,
     which only containers run.
     """
 

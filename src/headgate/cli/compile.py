@@ -76,10 +76,10 @@ def compile_(
 
 def _node(mesh: Mesh, node_id: str) -> Node:
     """Return the node with an ID. Raises BadParameter for an unknown ID."""
-    known = {GATEWAY.id: GATEWAY} | {node.id: node for node in map(sidecar, mesh.workloads)}
-    if node_id not in known:
-        raise usage_error(f"there is no proxy {node_id!r}; write one of: {', '.join(known)}", option="--node")
-    return known[node_id]
+    nodes = {GATEWAY.id: GATEWAY} | {node.id: node for node in map(sidecar, mesh.workloads)}
+    if node_id not in nodes:
+        raise usage_error(f"there is no proxy {node_id!r}; write one of: {', '.join(nodes)}", option="--node")
+    return nodes[node_id]
 
 
 def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterator[Any]:
@@ -94,47 +94,47 @@ def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterato
 
 def _report(report: Report) -> Mapping[str, Any]:
     attached = {
-        "parents": [_parent(item) for item in report.parents],
-        "gateways": [_gateway(item) for item in report.gateways],
-        "selected": [_selected(item) for item in report.selected],
+        "parents": [_parent(parent) for parent in report.parents],
+        "gateways": [_gateway(gateway) for gateway in report.gateways],
+        "selected": [_selected(selected) for selected in report.selected],
     }
     return {
         "findings": [
             {
-                "about": str(item.about),
-                "severity": item.reason.severity.value,
-                "reason": item.reason.value,
-                "field": item.field,
-                "message": item.message,
-                "related": [str(key) for key in item.related],
+                "about": str(finding.about),
+                "severity": finding.reason.severity.value,
+                "reason": finding.reason.value,
+                "field": finding.field,
+                "message": finding.message,
+                "related": [str(key) for key in finding.related],
             }
-            for item in report.findings
+            for finding in report.findings
         ],
         "outcomes": [
             {
-                "about": str(item.about),
-                "port": str(item.ref),
-                "shares": msgspec.to_builtins(item.shares, enc_hook=str),
-                **({"root": str(item.root)} if item.root else {}),
-                **({"failed": str(item.failed)} if item.failed else {}),
+                "about": str(outcome.about),
+                "port": str(outcome.ref),
+                "shares": msgspec.to_builtins(outcome.shares, enc_hook=str),
+                **({"root": str(outcome.root)} if outcome.root else {}),
+                **({"failed": str(outcome.failed)} if outcome.failed else {}),
             }
-            for item in report.outcomes
+            for outcome in report.outcomes
         ],
         **{name: entries for name, entries in attached.items() if entries},
     }
 
 
-def _parent(item: ParentStatus) -> Mapping[str, Any]:
-    found = {"about": str(item.about), "parent": str(item.parent), "conditions": _conditions(item.conditions)}
-    ports = [*map(str, item.ports), *item.gateway_ports]
-    return found | {"ports": ports} if ports else found
+def _parent(status: ParentStatus) -> Mapping[str, Any]:
+    fields = {"about": str(status.about), "parent": str(status.parent), "conditions": _conditions(status.conditions)}
+    ports = [*map(str, status.ports), *status.gateway_ports]
+    return fields | {"ports": ports} if ports else fields
 
 
-def _gateway(item: GatewayOutcome) -> Mapping[str, Any]:
+def _gateway(outcome: GatewayOutcome) -> Mapping[str, Any]:
     return {
-        "about": str(item.about),
-        "ports": list(item.ports),
-        "conditions": _conditions(item.conditions),
+        "about": str(outcome.about),
+        "ports": list(outcome.ports),
+        "conditions": _conditions(outcome.conditions),
         "listeners": [
             {
                 "name": listener.name,
@@ -142,18 +142,18 @@ def _gateway(item: GatewayOutcome) -> Mapping[str, Any]:
                 "kinds": [kind for _, kind in listener.kinds],
                 "conditions": _conditions(listener.conditions),
             }
-            for listener in item.listeners
+            for listener in outcome.listeners
         ],
     }
 
 
-def _selected(item: SelectedPods) -> Mapping[str, Any]:
-    found = {"about": str(item.about), "workloads": list(item.workloads)}
-    return found | ({"without_sidecar": list(item.without_sidecar)} if item.without_sidecar else {})
+def _selected(selected: SelectedPods) -> Mapping[str, Any]:
+    fields = {"about": str(selected.about), "workloads": list(selected.workloads)}
+    return fields | ({"without_sidecar": list(selected.without_sidecar)} if selected.without_sidecar else {})
 
 
 def _conditions(conditions: Iterable[StatusCondition]) -> list[str]:
-    return [f"{item.type}={item.status}, {item.reason}: {item.message}" for item in conditions]
+    return [f"{condition.type}={condition.status}, {condition.reason}: {condition.message}" for condition in conditions]
 
 
 def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
@@ -165,20 +165,20 @@ def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
 
 def _placeholder(mesh: Mesh, node: Node) -> Credential:
     """Return a placeholder for the certificate of a proxy; an offline compilation issues no certificates."""
-    found = (item.identity for item in mesh.workloads if item.name == node.workload)
-    identity = next(found, gateway_id(mesh.trust_domain))
+    identities = (workload.identity for workload in mesh.workloads if workload.name == node.workload)
+    identity = next(identities, gateway_id(mesh.trust_domain))
     return Credential(
         chain=f"the certificate of {identity}\n", key=PrivateText(), roots=f"the authorities of {mesh.trust_domain}\n"
     )
 
 
-def _print(found: list[Any], *, as_json: bool) -> None:
+def _print(resources: list[Any], *, as_json: bool) -> None:
     if as_json:
-        answer(found if len(found) != 1 else found[0], Format.JSON)
+        answer(resources if len(resources) != 1 else resources[0], Format.JSON)
     else:
-        typer.echo("---\n".join(map(yaml_text, found)), nl=False)
+        typer.echo("---\n".join(map(yaml_text, resources)), nl=False)
 
 
 def _printable(value: object) -> object:
     """Return the values of a mapping in the order of their keys, or a private key as its text: `[redacted]`."""
-    return [found for _, found in sorted(value.items())] if isinstance(value, SharedMap) else str(value)
+    return [content for _, content in sorted(value.items())] if isinstance(value, SharedMap) else str(value)

@@ -13,25 +13,29 @@ from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.errors import HeadgateError
-from headgate.kinds import GATEWAY, MESH
+from headgate.kinds import GATEWAY, MESH, names_of
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
+from headgate.resources.kind import Kind
 from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import find
+from headgate.resources.request_spec import CALLER_KINDS
 
 TIMEOUT_S = 1.0
 _KINDS_WITH_LOGS = (*((kind.group, kind.kind) for kind in TEMPLATED_KINDS if kind.kind != "CronJob"), ("", "Pod"))
-_CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
+_CALLER_KINDS = tuple((names_of(kind).group, kind) for kind in CALLER_KINDS)
 
 Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
 """A function that returns the candidates, with an API client and a namespace as arguments."""
+Completion: TypeAlias = Callable[[typer.Context, str], list[str]]
+"""A function that returns the candidates for an incomplete word."""
 
 
 def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a proxy: gateway, or NAMESPACE/POD."""
 
     async def query(client: Client, _namespace: str) -> Iterable[str]:
-        return [display_name(item.node) for item in await InspectClient(client).proxies()]
+        return [display_name(proxy.node) for proxy in await InspectClient(client).proxies()]
 
     return _complete(ctx, incomplete, query)
 
@@ -76,11 +80,17 @@ def canaries(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete(ctx, incomplete, query)
 
 
+def of_kinds(kinds: Iterable[Kind]) -> Completion:
+    """Return a completion of KIND/NAME."""
+    names = [(kind.group, kind.kind) for kind in kinds]
+    return lambda ctx, incomplete: objects(ctx, incomplete, names)
+
+
 def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, str]]) -> list[str]:
     """Complete KIND/NAME: first the kind, then the name."""
     word, slash, _ = incomplete.partition("/")
     if not slash:
-        return [f"{known}/" for known in _kind_names(kinds) if known.startswith(incomplete)]
+        return [f"{word_of_kind}/" for word_of_kind in _kind_names(kinds) if word_of_kind.startswith(incomplete)]
 
     async def query(client: Client, namespace: str) -> Iterable[str]:
         chosen = [(group, kind) for group, kind in kinds if kind.lower() == word]
@@ -94,9 +104,9 @@ def _kind_names(kinds: Iterable[tuple[str, str]]) -> list[str]:
 
 
 async def _names(client: Client, group: str, kind: str, namespace: str) -> list[str]:
-    found = find(group, kind)
-    items, _ = await client.items(found, namespace) if found else ([], "")
-    return [item["metadata"]["name"] for item in items]
+    stored_kind = find(group, kind)
+    items, _ = await client.items(stored_kind, namespace) if stored_kind else ([], "")
+    return [obj["metadata"]["name"] for obj in items]
 
 
 def _complete(ctx: typer.Context, incomplete: str, query: Query) -> list[str]:

@@ -62,23 +62,29 @@ def config(
         raise usage_error(f"{type!r} is not a resource type; write one of {', '.join(TYPES)}", option="TYPE")
     inspect_client = InspectClient.of(api)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
-    found = asyncio.run(inspect_client.config(proxy, namespace, query))
-    if name and not found.resources:
+    proxy_config = asyncio.run(inspect_client.config(proxy, namespace, query))
+    if name and not proxy_config.resources:
         raise NotFound(
-            f"{display_name(found.node)} has no resource {name!r}{f' among its {type}' if type else ''}; "
-            f"`headgate config {display_name(found.node)}{f' {type}' if type else ''}` lists the names"
+            f"{display_name(proxy_config.node)} has no resource {name!r}{f' among its {type}' if type else ''}; "
+            f"`headgate config {display_name(proxy_config.node)}{f' {type}' if type else ''}` lists the names"
         )
-    answer(found, output, lambda: _show(found))
+    answer(proxy_config, output, lambda: _show(proxy_config))
 
 
-def _show(found: ProxyConfig) -> None:
+def _show(proxy_config: ProxyConfig) -> None:
     console = stdout()
     table = make_table(("TYPE", "NAME", "OBJECT", "VERSION", "STATE"))
-    for item in found.resources:
-        cells = (item.type, item.name, str(item.object or ""), item.version[:_VERSION_LETTERS], item.state)
-        table.add_row(*cells, style=_STYLES.get(item.state))
+    for resource in proxy_config.resources:
+        cells = (
+            resource.type,
+            resource.name,
+            str(resource.object or ""),
+            resource.version[:_VERSION_LETTERS],
+            resource.state,
+        )
+        table.add_row(*cells, style=_STYLES.get(resource.state))
     print_table(table)
-    for item in found.resources:
-        if item.message:
-            text = f"{display_name(found.node)} rejected {item.type} {item.name}: {item.message}"
+    for resource in proxy_config.resources:
+        if resource.message:
+            text = f"{display_name(proxy_config.node)} rejected {resource.type} {resource.name}: {resource.message}"
             console.print(text, style=_STYLES["Refused"], soft_wrap=True)

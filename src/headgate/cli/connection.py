@@ -30,8 +30,8 @@ def default_state() -> Path:
 
 def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
     """Return the addresses of the headgate that runs with a state directory (default: `default_state()`), or None."""
-    found = read_runtime_info(state or default_state())
-    return found if found and _runs(found.pid) else None
+    info = read_runtime_info(state or default_state())
+    return info if info and _runs(info.pid) else None
 
 
 class Remains(NamedTuple):
@@ -65,7 +65,7 @@ def remains(state: Path | None) -> tuple[Remains | None, Sequence[Remains]]:
     directory = (state or default_state()).absolute()
     own = None if find_runtime_info(directory) else _remains(directory)
     below = [_remains(path.parent) for path in sorted(directory.glob(f"*/{LOCK}"))]
-    return own, [found for found in below if found]
+    return own, [leftover for leftover in below if leftover]
 
 
 def remains_texts(state: Path | None) -> list[str]:
@@ -75,7 +75,7 @@ def remains_texts(state: Path | None) -> list[str]:
     own, below = remains(state)
     return [
         *([own.text(option)] if own else []),
-        *(found.text(f"--state {directory / found.state.name}") for found in below),
+        *(leftover.text(f"--state {directory / leftover.state.name}") for leftover in below),
     ]
 
 
@@ -97,10 +97,10 @@ def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:
 
     The error ends with `hint`; by default, it says that the command can't use a headgate in a cluster.
     """
-    found = find_runtime_info(state)
-    if found is None:
+    info = find_runtime_info(state)
+    if info is None:
         raise Unavailable(f"no headgate runs with the state directory {state or default_state()}: {_START}{hint}")
-    return found
+    return info
 
 
 def find_api(api: ApiOptions, *, changes: bool = False) -> "Client":

@@ -39,9 +39,9 @@ def down(state: State = None) -> None:
     removed = list(map(str, remove_unused(os.environ)))
     removed += [f"the network {bridge}" for bridge in remove_unused_networks()]
     console = stdout()
-    for item, stopped in results:
+    for leftover, stopped in results:
         verb = "stopped" if stopped else "could not stop"
-        text = f"{verb} {item.name} (process {item.process.identity.pid})"
+        text = f"{verb} {leftover.name} (process {leftover.process.identity.pid})"
         console.print(text, style=None if stopped else "bold red", soft_wrap=True)
     for name in removed:
         console.print(f"removed {name}", soft_wrap=True)

@@ -33,7 +33,7 @@ from headgate.resources.inspect import ExactShare
 from headgate.resources.request_spec import BadRequest, RequestSpec, check
 
 ERROR_STATUSES = 400
-NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are those of today, because the history does not record them"
+NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
 NO_SPANS = "proxies send no spans without --otlp-traces"
 _RESULTS = {"Matched": "matched", "Failed": "failed", "NotTried": "not tried"}
 OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
@@ -89,7 +89,7 @@ At = Annotated[
         "--at",
         metavar="REVISION",
         min=0,
-        help="Explain with the objects of this revision, and the pods of today.",
+        help="Explain with the objects of this revision and the current pods.",
         show_default=False,
     ),
 ]
@@ -165,91 +165,97 @@ def _read_request(what: Sequence[str], headers: Sequence[str], *, caller: str, v
     return request
 
 
-def show(method: str, found: ExplanationStatus) -> None:
+def show(method: str, explanation: ExplanationStatus) -> None:
     """Print an explanation as text; long lines are not truncated."""
     console = stdout()
-    console.print(f"{method} {found.url}\n", style="bold", soft_wrap=True)
-    for title, text in _facts(found):
+    console.print(f"{method} {explanation.url}\n", style="bold", soft_wrap=True)
+    for title, text in _facts(explanation):
         console.print(f"{title:<11}{text}", soft_wrap=True)
     console.print()
-    print_table(backends_table(found.backends))
-    for title, lines in _lists(found):
+    print_table(backends_table(explanation.backends))
+    for title, lines in _lists(explanation):
         console.print(f"\n{title}", style="bold")
         for line in lines:
             console.print(f"  {line}", soft_wrap=True)
 
 
-def _facts(found: ExplanationStatus) -> Iterator[tuple[str, str]]:
+def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     """Yield the title and the text of each line with a single value: caller, Service, protocol, route."""
-    yield "Caller", f"{found.caller}, {found.caller.identity or 'without an identity'}"
-    if found.caller.message:
-        yield "", found.caller.message
-    if found.gateway:
-        yield "Gateway", f"{found.gateway}, port {found.port}" + (f", host {found.host}" if found.host else "")
-    elif found.service:
-        yield "Service", f"{found.service}, port {found.port}"
+    yield "Caller", f"{explanation.caller}, {explanation.caller.identity or 'without an identity'}"
+    if explanation.caller.message:
+        yield "", explanation.caller.message
+    if explanation.gateway:
+        yield (
+            "Gateway",
+            f"{explanation.gateway}, port {explanation.port}"
+            + (f", host {explanation.host}" if explanation.host else ""),
+        )
+    elif explanation.service:
+        yield "Service", f"{explanation.service}, port {explanation.port}"
     else:
-        yield "Service", _unknown_service(found)
+        yield "Service", _unknown_service(explanation)
         return
-    yield "Protocol", f"{found.protocol}, {found.protocol_message}"
+    yield "Protocol", f"{explanation.protocol}, {explanation.protocol_message}"
     yield (
         "Route",
-        found.route.words if found.route else f"no route matches: the proxy answers {found.backends[0].status_code}",
+        explanation.route.words
+        if explanation.route
+        else f"no route matches: the proxy answers {explanation.backends[0].status_code}",
     )
-    if found.location:
-        yield "Location", found.location
-    if found.stickiness:
-        yield from _stickiness(found.stickiness)
-    if trace := found.trace:
+    if explanation.location:
+        yield "Location", explanation.location
+    if explanation.stickiness:
+        yield from _stickiness(explanation.stickiness)
+    if trace := explanation.trace:
         decision = "sampled by the client" if trace.sampled else "not sampled by the client"
         yield "Trace", f"{trace.id}, {decision}" + ("" if trace.recorded else f"; {NO_SPANS}")
 
 
-def _stickiness(found: Stickiness) -> Iterator[tuple[str, str]]:
-    by = "the client's address" if found.by == "Source" else f"the {found.by.lower()} {found.name}"
+def _stickiness(stickiness: Stickiness) -> Iterator[tuple[str, str]]:
+    by = "the client's address" if stickiness.by == "Source" else f"the {stickiness.by.lower()} {stickiness.name}"
     yield "Users", f"by {by}: a user stays with one backend"
-    if found.service:
-        yield "This user", f"{found.service}:{found.port}"
-    elif found.status_code:
-        yield "This user", f"the proxy: {found.status_code}"
+    if stickiness.service:
+        yield "This user", f"{stickiness.service}:{stickiness.port}"
+    elif stickiness.status_code:
+        yield "This user", f"the proxy: {stickiness.status_code}"
 
 
-def _unknown_service(found: ExplanationStatus) -> str:
+def _unknown_service(explanation: ExplanationStatus) -> str:
     """Return why no Service port belongs to the URL: the Service lacks the port, or no Service has the host."""
     return (
-        found.backends[0].message
+        explanation.backends[0].message
         or "no Service has this host; write name.namespace:port, or only the name, and its namespace with -n"
     )
 
 
-def _lists(found: ExplanationStatus) -> Iterator[tuple[str, list[str]]]:
+def _lists(explanation: ExplanationStatus) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the lines of each section: pods, filters, mirrors, routes, findings."""
     edits = [
-        *found.filter_messages,
-        *(f"{item.service}: {text}" for item in found.backends for text in item.filter_messages),
+        *explanation.filter_messages,
+        *(f"{mirror.service}: {text}" for mirror in explanation.backends for text in mirror.filter_messages),
     ]
     mirrors = [
-        f"{item.service}:{item.port} gets a copy of {_percent(item.share):g} % of the requests ({item.share})"
-        for item in found.mirrors
+        f"{mirror.service}:{mirror.port} gets a copy of {_percent(mirror.share):g} % of the requests ({mirror.share})"
+        for mirror in explanation.mirrors
     ]
-    findings = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
+    findings = [f"{mirror.reason} {mirror.object}: {mirror.field}: {mirror.message}" for mirror in explanation.remarks]
     sections = (
-        ("Before routing", list(_sanitizing(found.sanitizing))),
-        ("At the pods", list(_at_pods(found))),
+        ("Before routing", list(_sanitizing(explanation.sanitizing))),
+        ("At the pods", list(_at_pods(explanation))),
         ("Filters", edits),
         ("Mirrors", mirrors),
-        ("Without a backend", found.fallback_message.split("; ") if found.fallback_message else []),
-        ("Routes, in order of precedence", [line for item in found.candidates for line in _candidate(item)]),
+        ("Without a backend", explanation.fallback_message.split("; ") if explanation.fallback_message else []),
+        ("Routes, in order of precedence", [line for mirror in explanation.candidates for line in _candidate(mirror)]),
         ("Findings", findings),
     )
     yield from (section for section in sections if section[1])
 
 
-def _sanitizing(found: Sanitizing | None) -> Iterator[str]:
-    if found is None:
+def _sanitizing(sanitizing: Sanitizing | None) -> Iterator[str]:
+    if sanitizing is None:
         return
-    first, *rest = found.messages
-    yield f"the proxy refuses the request with {found.status_code}: {first}" if found.status_code else first
+    first, *rest = sanitizing.messages
+    yield f"the proxy refuses the request with {sanitizing.status_code}: {first}" if sanitizing.status_code else first
     yield from rest
 
 
@@ -257,15 +263,15 @@ def _percent(share: ExactShare) -> float:
     return round(float(share.fraction * 100), 4)
 
 
-def _at_pods(found: ExplanationStatus) -> Iterator[str]:
+def _at_pods(explanation: ExplanationStatus) -> Iterator[str]:
     """Yield lines about how the request reaches the pods of each backend, and whether they allow it.
 
     A mirror is included only if one of its pods denies the mirrored request.
     """
-    for backend in found.backends:
+    for backend in explanation.backends:
         yield from _arrivals(backend, "")
-    for copy in found.mirrors:
-        if not all(item.allowed for item in copy.arrivals):
+    for copy in explanation.mirrors:
+        if not all(arrival.allowed for arrival in copy.arrivals):
             yield from _arrivals(copy, "copies to ")
 
 
@@ -275,43 +281,43 @@ def _arrivals(at: ExplainedBackend | Copy, what: str) -> Iterator[str]:
     `what` is the text before the name of the Service or pod, such as `copies to `.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    for item in at.arrivals:
-        groups.setdefault(tuple(_arrival_lines(item)), []).append(item.workload or item.address)
+    for arrival in at.arrivals:
+        groups.setdefault(tuple(_arrival_lines(arrival)), []).append(arrival.workload or arrival.address)
     for (verdict, hop, *lines), pods in groups.items():
         where = f"pod {', '.join(pods)}" if len(groups) > 1 else f"{at.service}:{at.port}"
         yield f"{verdict:<10} {what}{where}, {hop}"
         yield from (f"{'':<10} {line}" for line in lines)
 
 
-def _arrival_lines(item: Arrival) -> Iterator[str]:
+def _arrival_lines(arrival: Arrival) -> Iterator[str]:
     """Yield the result, the hop to the pod, and the lines that explain them."""
-    yield "allowed" if item.allowed else "denied"
-    yield "by mutual TLS" if item.transport == MUTUAL_TLS else f"in plaintext: {item.transport_message}"
-    yield f"{item.object}, rule {item.rule}" if item.object else item.message
-    if item.remedy_message:
-        yield f"to allow it: {item.remedy_message}"
+    yield "allowed" if arrival.allowed else "denied"
+    yield "by mutual TLS" if arrival.transport == MUTUAL_TLS else f"in plaintext: {arrival.transport_message}"
+    yield f"{arrival.object}, rule {arrival.rule}" if arrival.object else arrival.message
+    if arrival.remedy_message:
+        yield f"to allow it: {arrival.remedy_message}"
 
 
-def _candidate(item: Tried) -> Iterator[str]:
-    yield f"{_RESULTS[item.result]:<10} {item.route.words if item.route else f'host {item.host}'}"
-    if item.message:
-        yield f"{'':<10} {item.message}"
+def _candidate(candidate: Tried) -> Iterator[str]:
+    yield f"{_RESULTS[candidate.result]:<10} {candidate.route.words if candidate.route else f'host {candidate.host}'}"
+    if candidate.message:
+        yield f"{'':<10} {candidate.message}"
 
 
 def backends_table(backends: Iterable[ExplainedBackend]) -> Table:
     """Return the table of backends with the share of each."""
     numbers = ("SHARE", "PERCENT", "READY ENDPOINTS")
     table = make_table(("BACKEND", *numbers), right=numbers)
-    for item in backends:
-        style = "red" if item.status_code >= ERROR_STATUSES else None
-        endpoints = str(item.ready_endpoints) if item.service else ""
-        table.add_row(_answers(item), str(item.share), f"{_percent(item.share):g} %", endpoints, style=style)
+    for backend in backends:
+        style = "red" if backend.status_code >= ERROR_STATUSES else None
+        endpoints = str(backend.ready_endpoints) if backend.service else ""
+        table.add_row(_answers(backend), str(backend.share), f"{_percent(backend.share):g} %", endpoints, style=style)
     return table
 
 
-def _answers(item: ExplainedBackend) -> str:
-    if not item.status_code:
-        return f"{item.service}:{item.port}"
-    reason = f", {item.message or item.reason}" if item.reason else ""
-    of = f" for {item.service}" if item.service else ""
-    return f"the proxy: {item.status_code}{of}{reason}"
+def _answers(backend: ExplainedBackend) -> str:
+    if not backend.status_code:
+        return f"{backend.service}:{backend.port}"
+    reason = f", {backend.message or backend.reason}" if backend.reason else ""
+    of = f" for {backend.service}" if backend.service else ""
+    return f"the proxy: {backend.status_code}{of}{reason}"

@@ -26,45 +26,45 @@ def parse_pod(what: Sequence[str], namespace: str) -> tuple[str, str] | None:
             return None
 
 
-def explain_pod(found: PodSidecar, output: Format) -> None:
+def explain_pod(pod: PodSidecar, output: Format) -> None:
     """Print the answer, and exit with 1 if a sidecar is missing, or does not have its configuration."""
-    answer(found, output, lambda: _show(found))
-    works = found.proxy is not None and found.proxy.state == "InSync"
-    if not works if found.sidecar else found.decision.injected:
+    answer(pod, output, lambda: _show(pod))
+    works = pod.proxy is not None and pod.proxy.state == "InSync"
+    if not works if pod.sidecar else pod.decision.injected:
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _show(found: PodSidecar) -> None:
+def _show(pod: PodSidecar) -> None:
     console = stdout()
-    console.print(f"pod {found.metadata.namespace}/{found.metadata.name}\n", style="bold", soft_wrap=True)
-    for title, text in _facts(found):
+    console.print(f"pod {pod.metadata.namespace}/{pod.metadata.name}\n", style="bold", soft_wrap=True)
+    for title, text in _facts(pod):
         console.print(f"{title:<11}{text}", soft_wrap=True)
-    for title, lines in (("Notes", found.messages), ("What to do", found.advice_messages)):
+    for title, lines in (("Notes", pod.messages), ("What to do", pod.advice_messages)):
         if lines:
             console.print(f"\n{title}", style="bold")
             for line in lines:
                 console.print(f"  {line}", soft_wrap=True)
 
 
-def _facts(found: PodSidecar) -> Iterator[tuple[str, str]]:
-    yield "Sidecar", found.sidecar or "none"
-    if found.decision.injected == bool(found.sidecar):
-        yield "Reason", found.decision.message
+def _facts(pod: PodSidecar) -> Iterator[tuple[str, str]]:
+    yield "Sidecar", pod.sidecar or "none"
+    if pod.decision.injected == bool(pod.sidecar):
+        yield "Reason", pod.decision.message
     else:
-        yield "New pods", f"get {'one' if found.decision.injected else 'none'}: {found.decision.message}"
-    if found.proxy:
-        yield "Proxy", f"{found.proxy.state}: {found.proxy.message or 'it has its configuration'}"
-    for index, item in enumerate(found.sidecars):
-        yield "" if index else "Sidecars", _sidecar(item)
+        yield "New pods", f"get {'one' if pod.decision.injected else 'none'}: {pod.decision.message}"
+    if pod.proxy:
+        yield "Proxy", f"{pod.proxy.state}: {pod.proxy.message or 'it has its configuration'}"
+    for index, added in enumerate(pod.sidecars):
+        yield "" if index else "Sidecars", _sidecar(added)
 
 
-def _sidecar(item: AddedSidecar) -> str:
-    if item.generation == item.newest:
-        state = f"generation {item.generation}"
-    elif not item.newest:
-        state = f"generation {item.generation}, which no longer exists or no longer selects the pod"
-    elif not item.generation:
-        state = f"missing, the newest is generation {item.newest}"
+def _sidecar(added: AddedSidecar) -> str:
+    if added.generation == added.newest:
+        state = f"generation {added.generation}"
+    elif not added.newest:
+        state = f"generation {added.generation}, which no longer exists or no longer selects the pod"
+    elif not added.generation:
+        state = f"missing, the newest is generation {added.newest}"
     else:
-        state = f"generation {item.generation}, the newest is {item.newest}"
-    return f"{item.name}: {state}" + (f"; not added: {', '.join(item.conflicts)}" if item.conflicts else "")
+        state = f"generation {added.generation}, the newest is {added.newest}"
+    return f"{added.name}: {state}" + (f"; not added: {', '.join(added.conflicts)}" if added.conflicts else "")

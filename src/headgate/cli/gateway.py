@@ -43,7 +43,7 @@ def _nginx(pod: str) -> None:
 
 
 def _drain() -> None:
-    """Let Envoy ask its clients to close their connections; wait until no connection has been open for QUIET_S seconds.
+    """Make Envoy close its clients' connections; wait until no connection has been open for QUIET_S seconds.
 
     The kubelet kills the container at the end of the pod's grace period.
     """
@@ -52,8 +52,8 @@ def _drain() -> None:
     post_to_envoy("/drain_listeners?graceful")
     began = quiet_since = time.monotonic()
     while (now := time.monotonic()) < max(began + WITHDRAWAL_S, quiet_since + QUIET_S):
-        found = list(sockets())
-        ports = {port for port, state in found if state == LISTEN} - {PROBE_PORT}
-        if any(port in ports and state == ESTABLISHED for port, state in found):
+        open_sockets = list(sockets())
+        ports = {port for port, state in open_sockets if state == LISTEN} - {PROBE_PORT}
+        if any(port in ports and state == ESTABLISHED for port, state in open_sockets):
             quiet_since = now
         time.sleep(POLL_S)

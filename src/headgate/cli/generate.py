@@ -19,6 +19,7 @@ from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.inspect import in_namespace
 from headgate.resources.meta import epoch_seconds
 
 KEPT_H = 7 * 24
@@ -92,8 +93,8 @@ def generate(
         recording = _from_file(from_traffic, "" if all_namespaces else namespace)
     else:
         inspect_client = InspectClient.of(api)
-        wanted = "" if all_namespaces else namespace or inspect_client.client.namespace
-        recording = _recent(asyncio.run(inspect_client.calls(wanted)), wanted, window)
+        place = "" if all_namespaces else namespace or inspect_client.client.namespace
+        recording = _recent(asyncio.run(inspect_client.calls(place)), place, window)
     if not recording.calls:
         where = f" in namespace {recording.namespace}" if recording.namespace else ""
         more = "; -A includes all namespaces" if recording.namespace else ""
@@ -125,22 +126,21 @@ def _window(text: str) -> float | None:
 def _from_file(text: str, namespace: str) -> Recording:
     try:
         data = sys.stdin.buffer.read() if text == "-" else Path(text).read_bytes()
-        found = msgspec.json.decode(data, type=CallRecordList)
+        recorded = msgspec.json.decode(data, type=CallRecordList)
     except (OSError, msgspec.MsgspecError) as error:
         raise HeadgateError(f"{text}: no list of recorded calls can be read: {error}") from error
-    kept = tuple(item for item in found.items if namespace in ("", item.metadata.namespace))
-    return Recording(kept, namespace, tuple(_gaps(found, 0.0)))
+    return Recording(in_namespace(recorded.items, namespace), namespace, tuple(_gaps(recorded, 0.0)))
 
 
-def _recent(found: CallRecordList, namespace: str, window: float) -> Recording:
+def _recent(recorded: CallRecordList, namespace: str, window: float) -> Recording:
     start = time.time() - window
-    kept = tuple(item for item in found.items if epoch_seconds(item.last_call_time or "") >= start)
-    return Recording(kept, namespace, tuple(_gaps(found, start)))
+    kept = tuple(record for record in recorded.items if epoch_seconds(record.last_call_time or "") >= start)
+    return Recording(kept, namespace, tuple(_gaps(recorded, start)))
 
 
-def _gaps(found: CallRecordList, start: float) -> Iterator[str]:
+def _gaps(recorded: CallRecordList, start: float) -> Iterator[str]:
     """Yield a warning for each reason why calls since `start` may be missing."""
-    began, incomplete = found.recording_start_time, found.last_incomplete_time
+    began, incomplete = recorded.recording_start_time, recorded.last_incomplete_time
     if start and began and epoch_seconds(began) > start:
         yield f"Warning: headgate records calls since {began}; earlier callers are not allowed"
     if incomplete and epoch_seconds(incomplete) >= start:
@@ -148,10 +148,10 @@ def _gaps(found: CallRecordList, start: float) -> Iterator[str]:
 
 
 def _excluded(exclude: Sequence[str], calls: Sequence[CallRecord]) -> Sequence[str]:
-    known = sorted({item.caller_name for item in calls})
+    callers = sorted({record.caller_name for record in calls})
     for name in exclude:
-        if name not in known:
-            problem = f"{name!r} is not a recorded caller; the callers are: {', '.join(known)}"
+        if name not in callers:
+            problem = f"{name!r} is not a recorded caller; the callers are: {', '.join(callers)}"
             raise usage_error(problem, option="--exclude")
     return exclude
 
@@ -159,9 +159,9 @@ def _excluded(exclude: Sequence[str], calls: Sequence[CallRecord]) -> Sequence[s
 def _left_out(rules: Rules) -> Iterator[str]:
     for account, calls in rules.left_out.items():
         reasons = "; ".join(
-            f"{item.caller_name} sent {item.calls} to port {item.port or '(of no Service)'}"
-            + ("" if item.caller else " without identity")
-            for item in calls[:_NAMED]
+            f"{record.caller_name} sent {record.calls} to port {record.port or '(of no Service)'}"
+            + ("" if record.caller else " without identity")
+            for record in calls[:_NAMED]
         )
         more = f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
         yield (
@@ -172,7 +172,7 @@ def _left_out(rules: Rules) -> Iterator[str]:
 
 def _write(rules: Rules, directory: Path | None) -> None:
     texts = {namespace: "---\n".join(_documents(rules, namespace)) for namespace in rules.routes}
-    total = sum(item.calls for target in rules.targets for item in target.allowed)
+    total = sum(record.calls for target in rules.targets for record in target.allowed)
     verb = "allows" if len(rules.targets) == 1 else "allow"
     summary = (
         f"{pluralize(len(rules.targets), 'TrafficTarget')} {verb} {pluralize(total, 'recorded call')}, and any other request or"
@@ -202,7 +202,7 @@ def _documents(rules: Rules, namespace: str) -> Iterator[str]:
 
 
 def _comment(target: GeneratedTarget) -> str:
-    newly = [*target.refused, *(item for item in target.allowed if not is_allowed(item, [target.manifest]))]
+    newly = [*target.refused, *(record for record in target.allowed if not is_allowed(record, [target.manifest]))]
     lines = [f"{target.destination}", f"allows {_callers(target.allowed)}"]
     refused = f"{_callers(newly)} (--exclude)" if newly else "none of the recorded calls"
     return "".join(f"# {line}\n" for line in (*lines, f"would newly refuse {refused}"))
@@ -210,7 +210,8 @@ def _comment(target: GeneratedTarget) -> str:
 
 def _callers(calls: Sequence[CallRecord]) -> str:
     shown = ", ".join(
-        f"{item.caller_name} ({pluralize(item.calls, 'call')}, last {item.last_call_time})" for item in calls[:_NAMED]
+        f"{record.caller_name} ({pluralize(record.calls, 'call')}, last {record.last_call_time})"
+        for record in calls[:_NAMED]
     )
     more = f" and {len(calls) - _NAMED} more callers" if len(calls) > _NAMED else ""
     return f"{shown}{more}" or "no recorded caller"

@@ -36,7 +36,7 @@ class HelpCommand(TyperCommand):
 
 
 def epilog(examples: Sequence[str], codes: Mapping[int, str]) -> str:
-    """Return the end of a help page. `codes` are the exit codes that differ from those of every command."""
+    """Return the end of a help page. `codes` has the exit codes that differ from those of every command."""
     parts = [f"Example{'s' * (len(examples) > 1)}:", *(f"  {example}" for example in examples), ""] if examples else []
     parts += ["Exit codes:", *(f"  {code:<4} {text}" for code, text in sorted({**_CODES, **codes}.items()))]
     return "\n".join(parts)

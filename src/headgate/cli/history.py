@@ -27,18 +27,13 @@ _REASONS = {
 }
 _LONGEST_VALUE = 60  # characters of a value in the list of revisions
 
-
-def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, RECORDED)
-
-
 Selection = Annotated[
     str,
     typer.Argument(
         metavar="[REVISION | KIND/NAME]",
         help="The number of a revision, to show its details; or an object, to list only its changes.",
         show_default=False,
-        autocompletion=_complete_object,
+        autocompletion=completion.of_kinds(RECORDED_KINDS),
     ),
 ]
 InNamespace = Annotated[
@@ -63,13 +58,13 @@ def history(
     """List the revisions of the mesh: the changed objects, their writers, and what they did to requests and access.
 
     `headgate history REVISION` shows the changed fields of one revision. `headgate rollback REVISION` restores its objects,
-    and `headgate explain --at REVISION` explains a request as of then.
+    and `headgate explain --at REVISION` explains a request with the objects of that revision.
     """
     client = InspectClient.of(api)
     place = chosen_namespace(client, namespace, all_namespaces=all_namespaces)
     if selection.isdecimal():
-        found = asyncio.run(client.revision(int(selection), place))
-        answer(found, output, lambda: _show(found))
+        revision = asyncio.run(client.revision(int(selection), place))
+        answer(revision, output, lambda: _show(revision))
         return
     if selection and "/" not in selection:
         raise usage_error(
@@ -90,8 +85,8 @@ def parse_object(text: str) -> tuple[Kind, str]:
     """Parse KIND/NAME of a recorded kind. Raises BadParameter."""
     kind, name = parse_kind_and_name(text, RECORDED_KINDS)
     if kind not in RECORDED_KINDS:
-        known = ", ".join(dict.fromkeys(item.names.singular for item in RECORDED_KINDS))
-        raise usage_error(f"the history does not record {kind.plural}; it has {known}", option="KIND/NAME")
+        names = ", ".join(dict.fromkeys(recorded.names.singular for recorded in RECORDED_KINDS))
+        raise usage_error(f"the history does not record {kind.plural}; it has {names}", option="KIND/NAME")
     return kind, name
 
 
@@ -106,34 +101,38 @@ def display_name(ref: Key, *, across: bool = False) -> str:
     return f"{ref.kind.lower()}/{ref.name}" + (f" in {ref.namespace}" if across and ref.namespace else "")
 
 
-def _list(found: RevisionList, *, across: bool) -> None:
+def _list(revisions: RevisionList, *, across: bool) -> None:
     table = make_table(("REVISION", "TIME", "BY", "CHANGE", "EFFECT"), right=("REVISION",))
-    for item in found.items:
+    for revision in revisions.items:
         table.add_row(
-            str(item.revision), str(item.record_time), _writers(item), _changes(item, across=across), _effect(item)
+            str(revision.revision),
+            str(revision.record_time),
+            _writers(revision),
+            _changes(revision, across=across),
+            _effect(revision),
         )
-    if found.items:
+    if revisions.items:
         print_table(table)
-    if found.older:
-        note(f"{pluralize(found.older, 'older revision')} not shown; --limit 0 lists all")
+    if revisions.older:
+        note(f"{pluralize(revisions.older, 'older revision')} not shown; --limit 0 lists all")
 
 
-def _writers(item: Revision) -> str:
-    return ", ".join(sorted({change.by for change in item.changes if change.by})) or NONE
+def _writers(revision: Revision) -> str:
+    return ", ".join(sorted({change.by for change in revision.changes if change.by})) or NONE
 
 
-def _changes(item: Revision, *, across: bool) -> str:
-    if not item.changes:
-        return "recording began" if item.reason == "RecordingStarted" else NONE
-    if len(item.changes) > 1:
-        counts = Counter(change.action for change in item.changes)
+def _changes(revision: Revision, *, across: bool) -> str:
+    if not revision.changes:
+        return "recording began" if revision.reason == "RecordingStarted" else NONE
+    if len(revision.changes) > 1:
+        counts = Counter(change.action for change in revision.changes)
         actions = ", ".join(f"{number} {action.lower()}" for action, number in counts.items())
-        first = display_name(item.changes[0].object, across=across)
-        text = f"{first} and {pluralize(len(item.changes) - 1, 'other object')}: {actions}"
+        first = display_name(revision.changes[0].object, across=across)
+        text = f"{first} and {pluralize(len(revision.changes) - 1, 'other object')}: {actions}"
     else:
-        change = item.changes[0]
+        change = revision.changes[0]
         text = f"{display_name(change.object, across=across)} {_fields_in_short(change)}"
-    return f"{text} (while headgate did not record)" if item.reason == "NotRecorded" else text
+    return f"{text} (while headgate did not record)" if revision.reason == "NotRecorded" else text
 
 
 def _fields_in_short(change: ObjectChange) -> str:
@@ -156,24 +155,24 @@ def _short(value: object) -> str:
     return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."
 
 
-def _effect(item: Revision) -> str:
-    if not item.effect_messages:
-        return "" if item.reason == "RecordingStarted" else "none on requests and access"
-    more = f" (and {len(item.effect_messages) - 1} more)" if len(item.effect_messages) > 1 else ""
-    return f"{item.effect_messages[0]}{more}"
+def _effect(revision: Revision) -> str:
+    if not revision.effect_messages:
+        return "" if revision.reason == "RecordingStarted" else "none on requests and access"
+    more = f" (and {len(revision.effect_messages) - 1} more)" if len(revision.effect_messages) > 1 else ""
+    return f"{revision.effect_messages[0]}{more}"
 
 
-def _show(found: Revision) -> None:
+def _show(revision: Revision) -> None:
     console = stdout()
-    console.print(f"Revision {found.revision}, {found.record_time}", style="bold", soft_wrap=True)
-    for line in _details(found):
+    console.print(f"Revision {revision.revision}, {revision.record_time}", style="bold", soft_wrap=True)
+    for line in _details(revision):
         console.print(line, soft_wrap=True)
 
 
-def _details(found: Revision) -> Iterator[str]:
-    if found.reason in _REASONS:
-        yield _REASONS[found.reason]
-    for change in found.changes:
+def _details(revision: Revision) -> Iterator[str]:
+    if revision.reason in _REASONS:
+        yield _REASONS[revision.reason]
+    for change in revision.changes:
         writer = f" by {change.by}" if change.by else ", by an unknown client"
         writes = f", {change.writes} writes" if change.writes > 1 else ""
         yield ""
@@ -183,10 +182,10 @@ def _details(found: Revision) -> Iterator[str]:
             owner = f"{change.owner.kind} {change.owner.name}" if change.owner else ""
             yield f"  cause: {': '.join(text for text in (place, owner) if text)}"
         yield from _fields(change.fields)
-    if found.reason != "RecordingStarted":
+    if revision.reason != "RecordingStarted":
         yield ""
         yield "Effect on requests and access"
-        yield from (f"  {line}" for line in found.effect_messages or ("none",))
+        yield from (f"  {line}" for line in revision.effect_messages or ("none",))
 
 
 def _fields(fields: Sequence[ChangedField]) -> Iterator[str]:

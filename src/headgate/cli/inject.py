@@ -61,15 +61,15 @@ def inject(
     )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)
-    injections = [_Injection(item, options) for item in documents] if not broken else []
-    if problems := [*unreadable, *broken, *(problem for item in injections for problem in item.problems)]:
+    injections = [_Injection(injection, options) for injection in documents] if not broken else []
+    if problems := [*unreadable, *broken, *(problem for injection in injections for problem in injection.problems)]:
         raise HeadgateError("\n".join(map(str, problems)))
-    for text in (text for item in injections for text in item.notes):
+    for text in (text for injection in injections for text in injection.notes):
         note(text)
     if output == "json":
-        _print_json([item.content for item in injections if item.content is not None])
+        _print_json([injection.content for injection in injections if injection.content is not None])
     else:
-        sys.stdout.write(join(item.text for item in injections))
+        sys.stdout.write(join(injection.text for injection in injections))
 
 
 class _Injection:
@@ -90,19 +90,19 @@ class _Injection:
         if not str(obj.get("kind", "")).endswith("List") or not isinstance(items, list):
             return self._inject_one(obj, where)
         new = [
-            self._inject(item, f"{where}items[{index}].") if isinstance(item, Mapping) else item
-            for index, item in enumerate(items)
+            self._inject(entry, f"{where}items[{index}].") if isinstance(entry, Mapping) else entry
+            for index, entry in enumerate(items)
         ]
         return obj if all(map(operator.is_, new, items)) else {**obj, "items": new}
 
     def _inject_one(self, obj: Object, where: str) -> Object:
-        found = inject_manifest(obj, self._options)
-        self.problems += [self._written.problem(f"{where}{item.field}", item.message) for item in found.causes]
-        if found.skipped:
+        injected = inject_manifest(obj, self._options)
+        self.problems += [self._written.problem(f"{where}{cause.field}", cause.message) for cause in injected.causes]
+        if injected.skipped:
             name = part(obj, "metadata").get("name", "")
-            message = f"{obj['kind']} {name} stays unchanged: {found.skipped}"
+            message = f"{obj['kind']} {name} stays unchanged: {injected.skipped}"
             self.notes.append(str(self._written.problem(f"{where}kind", message)._replace(field="")))
-        return found.object
+        return injected.object
 
 
 def _print_json(contents: Sequence[Object]) -> None:

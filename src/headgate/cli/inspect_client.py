@@ -167,8 +167,8 @@ class InspectClient:
         try:
             return self._read(await self._get(path, **query), shape)
         except NotFound:
-            known = ", ".join(display_name(item.node) for item in await self.proxies())
-            raise NotFound(f"proxy {text!r} not found; the proxies are: {known or 'none'}") from None
+            names = ", ".join(display_name(proxy.node) for proxy in await self.proxies())
+            raise NotFound(f"proxy {text!r} not found; the proxies are: {names or 'none'}") from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
         try:

@@ -55,7 +55,10 @@ class ReadingHistory:
 
     def add(self, time: float, observed: Iterable[BackendRequests]) -> None:
         """Add a reading of all counters at `time`, in seconds."""
-        counts = {((item.ref, item.split), item.backend): Count(item.requests, item.failures) for item in observed}
+        counts = {
+            ((requests.ref, requests.split), requests.backend): Count(requests.requests, requests.failures)
+            for requests in observed
+        }
         reading = TimedCounters(time, counts)
         self._first = self._first or reading
         self._readings.append(reading)
@@ -66,7 +69,7 @@ class ReadingHistory:
         """Return the counts of each backend since the first reading."""
         return self._increase(key, self._first)
 
-    def recent(self, key: CountKey, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
+    def recent(self, key: CountKey, windows: Sequence[float]) -> tuple[Mapping[str, Count], float]:
         """Return the recent counts of each backend, and the seconds that they cover.
 
         They cover RECENT_S, or the time since the last change to the shares if that is shorter.
@@ -74,9 +77,9 @@ class ReadingHistory:
         if not self._readings:
             return {}, 0.0
         if key not in self._wanted:
-            self._wanted[key] = wanted, None
-        elif self._wanted[key][0] != wanted:
-            self._wanted[key] = wanted, self._readings[-1]
+            self._wanted[key] = windows, None
+        elif self._wanted[key][0] != windows:
+            self._wanted[key] = windows, self._readings[-1]
         since = self._wanted[key][1]
         oldest = since if since and since.time > self._readings[0].time else self._readings[0]
         return self._increase(key, oldest), self._readings[-1].time - oldest.time
@@ -102,7 +105,7 @@ def sections(
 ) -> Iterator[SplitSection]:
     """Yield a section for each port of each split.
 
-    `addresses` are the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
+    `addresses` has the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
     """
     outcomes_of: dict[Key, list[SplitOutcome]] = {}
     for outcome in outcomes:

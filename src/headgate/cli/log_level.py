@@ -20,16 +20,16 @@ from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_pr
 from headgate.resources.inspect import Proxy
 
 
-async def set_log_level(inspect_client: InspectClient, item: Proxy, level: str, seconds: float) -> None:
+async def set_log_level(inspect_client: InspectClient, proxy: Proxy, level: str, seconds: float) -> None:
     """Set the log level of a proxy, wait, and let it return. Raises HeadgateError when the proxy can't be reached."""
-    name = display_name(item.node)
+    name = display_name(proxy.node)
     order = Order(level=level, seconds=seconds)
-    if process := item.status.process:
+    if process := proxy.status.process:
         if not process.pid:
             raise ProxyError(f"the Envoy of {name} does not run")
         output = _run_here(structs.replace(order, socket=process.admin))
     else:
-        container = PodContainer(item.metadata.namespace, item.metadata.name, CONTAINER)
+        container = PodContainer(proxy.metadata.namespace, proxy.metadata.name, CONTAINER)
         line = msgspec.json.encode(order) + b"\n"
         output = run_program(inspect_client.client, container, ("headgate", *PROGRAM), stdin=line)
     console = stdout()

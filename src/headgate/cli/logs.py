@@ -97,5 +97,5 @@ async def _pod_of(client: Client, kind: Kind, namespace: str, name: str) -> str:
 
 def _rank(pod: Object) -> tuple[bool, str]:
     conditions: list[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or []
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return not ready, str(pod["metadata"]["name"])

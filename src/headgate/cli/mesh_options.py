@@ -19,7 +19,7 @@ Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image of t
 def with_mesh_options(*fields: str, **defaults: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator of a command: options of the mesh, by default all, replace its parameter `given`.
 
-    The command gets their values as `GivenOptions`. `defaults` are other defaults than those of the fields. An invalid text
+    The command gets their values as `GivenOptions`. `defaults` has other defaults than those of the fields. An invalid text
     ends the command with a usage error.
     """
     options = [OPTIONS[field] for field in fields or OPTIONS]

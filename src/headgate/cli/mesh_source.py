@@ -26,8 +26,8 @@ from headgate.settings import Settings
 
 async def active_settings(client: Client) -> Settings:
     """Return the settings with which the running headgate compiles. Raises HeadgateError."""
-    found = (await InspectClient(client).status()).status.settings
-    return Settings(**structs.asdict(found))
+    settings = (await InspectClient(client).status()).status.settings
+    return Settings(**structs.asdict(settings))
 
 
 async def current_mesh(client: Client, settings: Settings) -> Mesh:
@@ -57,7 +57,7 @@ async def followed_objects(client: Client) -> AsyncIterator[Latest[Snapshot | No
             await versions.refresh()
             feed = Feed(ClusterStore(client, versions))
             work = feed.run(), versions.run(), failed_reads.report(feed)
-            running = [tasks.create_task(one) for one in work]
+            running = [tasks.create_task(job) for job in work]
             yield feed.snapshot
             for task in running:
                 task.cancel()

@@ -52,14 +52,14 @@ def run_nginx(calls: Calls) -> NoReturn:
         )
     nginx = _RunningNginx(program, Path(DIRECTORY) / "nginx")
     signal.signal(signal.SIGTERM, _end)
-    module, known, backoff = stream_module(program), "", Backoff()
+    module, version, backoff = stream_module(program), "", Backoff()
     try:
         while True:
             try:
-                found = _configuration(calls, known, module)
-                if found.version != known:
-                    nginx.use(found)
-                    known = found.version
+                configuration = _configuration(calls, version, module)
+                if configuration.version != version:
+                    nginx.use(configuration)
+                    version = configuration.version
                     backoff.reset()
             except ProxyError as error:
                 pause = backoff.next_pause()
@@ -69,9 +69,9 @@ def run_nginx(calls: Calls) -> NoReturn:
         nginx.quit()
 
 
-def _configuration(calls: Calls, known: str, module: str) -> Configuration:
-    """Return the configuration when it differs from the version `known`, or after a few seconds. Raises ProxyError."""
-    query = GatewayQuery(node=calls.node_id, known=known, stream_module=module)
+def _configuration(calls: Calls, version: str, module: str) -> Configuration:
+    """Return the configuration when its version differs from `version`, or after a few seconds. Raises ProxyError."""
+    query = GatewayQuery(node=calls.node_id, known=version, stream_module=module)
     answer = calls.call(METHOD, query, LONGEST_WAIT_S + ANSWER_S)
     try:
         return msgspec.json.decode(answer, type=Configuration)
@@ -94,18 +94,18 @@ class _RunningNginx:
         self._omissions: tuple[str, ...] = ()
         directory.mkdir(parents=True, exist_ok=True)
 
-    def use(self, found: Configuration) -> None:
+    def use(self, configuration: Configuration) -> None:
         """Run nginx with a configuration, from now on or for the first time. Raises ProxyError if nginx does not load it."""
-        for omission in found.omissions:
+        for omission in configuration.omissions:
             if omission not in self._omissions:
                 note(omission)
-        self._omissions = found.omissions
-        rendered = Rendered(main=found.main, files=found.files)
+        self._omissions = configuration.omissions
+        rendered = Rendered(main=configuration.main, files=configuration.files)
         if self._process is None:
             self._start(rendered)
         elif failure := activate(rendered, self._directory, self._program):
             raise ProxyError(failure)
-        note(activation_note(self._directory, len(found.omissions)))
+        note(activation_note(self._directory, len(configuration.omissions)))
 
     def quit(self) -> NoReturn:
         """Let nginx complete its requests; then this process ends with its exit code."""

@@ -46,11 +46,11 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Com
     return compile_manifests(manifests, settings)
 
 
-def reject_mistakes(found: Manifests, result: str) -> None:
+def reject_mistakes(manifests: Manifests, result: str) -> None:
     """Raise HeadgateError for mistakes in manifests, and print them: a part of the objects would give a wrong `result`."""
-    for problem in found.problems:
+    for problem in manifests.problems:
         note(str(problem))
-    if found.problems:
+    if manifests.problems:
         raise HeadgateError(
             f"the manifests have mistakes, so there is no {result}; correct them, or see `headgate check`"
         )
@@ -69,9 +69,9 @@ def compile_manifests(
 
 def objects_in(manifests: Manifests) -> Mapping[Key, Object]:
     """Return the objects of files with the values that an API server completes."""
-    found = {manifest.key: manifest.object for manifest in manifests.objects}
-    completing = {key: DEFAULTERS.get((obj["apiVersion"], obj["kind"])) for key, obj in found.items()}
-    return found | {key: complete(found[key]) for key, complete in completing.items() if complete}
+    objects = {manifest.key: manifest.object for manifest in manifests.objects}
+    completing = {key: DEFAULTERS.get((obj["apiVersion"], obj["kind"])) for key, obj in objects.items()}
+    return objects | {key: complete(objects[key]) for key, complete in completing.items() if complete}
 
 
 def with_placeholders(
@@ -80,22 +80,26 @@ def with_placeholders(
     """Return the objects with placeholders for missing pods, addresses and endpoints; without endpoints for Services in `unserved`."""
     addresses = AddressPool(FIRST_RANGE)
     objects = {**placeholders.splits(objects, domain), **objects}
-    found = {**objects, **placeholders.pods(objects, addresses, sidecars)}
+    completed = {**objects, **placeholders.pods(objects, addresses, sidecars)}
     with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):
-        found[key] = service = _with_service_address(objects[key], addresses)
+        completed[key] = service = _with_service_address(objects[key], addresses)
         if selector(service) and (key.namespace, key.name) not in with_slices:
-            made = placeholders.slices(found, service, addresses, is_served=key not in unserved)
-            found = {**made, **found}
+            made = placeholders.slices(completed, service, addresses, is_served=key not in unserved)
+            completed = {**made, **completed}
     for key in sorted(key for key in objects if (key.group, key.kind) == (GATEWAY_GROUP, "Gateway")):
-        found[key] = _with_gateway_address(objects[key], addresses.allocate(str(key), "services"))
-    return found
+        completed[key] = _with_gateway_address(objects[key], addresses.allocate(str(key), "services"))
+    return completed
 
 
 def _with_gateway_address(gateway: Object, address: str) -> Object:
     status = gateway.get("status") or {}
     requested = part(gateway, "spec").get("addresses")
-    values = (item.get("value") for _, item in rows(requested) if item.get("type", IP_ADDRESS) == IP_ADDRESS)
+    values = (
+        requested_address.get("value")
+        for _, requested_address in rows(requested)
+        if requested_address.get("type", IP_ADDRESS) == IP_ADDRESS
+    )
     given = next((value for value in values if value), address)
     return {**gateway, "status": {"addresses": [{"type": IP_ADDRESS, "value": given}], **status}}
 
@@ -110,7 +114,7 @@ def _services_with_slices(objects: Mapping[Key, Object]) -> Iterator[tuple[str, 
 def _with_service_address(service: Object, addresses: AddressPool) -> Object:
     try:
         return complete_service(
-            service, None, choose=lambda wanted: wanted or addresses.allocate(service_user(service), "services")
+            service, None, choose=lambda requested: requested or addresses.allocate(service_user(service), "services")
         )
     except Invalid:  # the compiler reports the invalid object
         return service

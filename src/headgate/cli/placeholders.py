@@ -60,15 +60,15 @@ def splits(objects: Mapping[Key, Object], domain: str) -> Mapping[Key, Object]:
     """
     kinds = {(kind.group, kind.kind) for kind in (CANARY, SERVICE)}
     snapshot = snapshot_of({key: obj for key, obj in objects.items() if (key.group, key.kind) in kinds})
-    found: dict[Key, Object] = {}
+    first_steps: dict[Key, Object] = {}
     for key, canary in snapshot.of(Canary):
-        names = (service_name(item.service, key.namespace, domain) for item in canary.spec.backends)
+        names = (service_name(backend.service, key.namespace, domain) for backend in canary.spec.backends)
         if any(name in snapshot.services for name in names):
             split = TRAFFIC_SPLIT.key(key.namespace, key.name)
             stored = {split: objects[split]} if split in objects else {}
             made = expected_objects(objects[key], stored, snapshot, domain)
-            found |= {name: obj for name, obj in made.items() if obj}
-    return found
+            first_steps |= {name: obj for name, obj in made.items() if obj}
+    return first_steps
 
 
 def slices(
@@ -79,13 +79,13 @@ def slices(
     Without any, a Service that `is_served` anyway has an anonymous pod.
     """
     metadata = service["metadata"]
-    namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
-    selected = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
-    found = [_slice(service, pod) for pod in selected if _address(pod)]
-    if not found and is_served:
+    namespace, name, labels = metadata.get("namespace", ""), metadata["name"], selector(service)
+    selected = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, labels)]
+    made = [_slice(service, pod) for pod in selected if _address(pod)]
+    if not made and is_served:
         address = addresses.allocate(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
-        found = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
-    return {Key(SLICE_GROUP, SLICE, namespace, item["metadata"]["name"]): item for item in found}
+        made = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
+    return {Key(SLICE_GROUP, SLICE, namespace, made_slice["metadata"]["name"]): made_slice for made_slice in made}
 
 
 def with_pods(objects: Mapping[Key, Object]) -> frozenset[Key]:
@@ -95,9 +95,9 @@ def with_pods(objects: Mapping[Key, Object]) -> frozenset[Key]:
     return frozenset(
         service
         for service in services
-        if (wanted := selector(objects[service]))
+        if (labels := selector(objects[service]))
         and any(
-            key.namespace == service.namespace and _is_selected(key, pod, wanted) for key, pod in pods_in_files.items()
+            key.namespace == service.namespace and _is_selected(key, pod, labels) for key, pod in pods_in_files.items()
         )
     )
 
@@ -110,7 +110,7 @@ def selector(service: Object) -> Mapping[str, str]:
 
 def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     """Return the pods of the files, and a pod for each workload that has a template and needs a pod."""
-    found: dict[Key, Object] = {}
+    pods: dict[Key, Object] = {}
     for key, obj in objects.items():
         template = pod_template(obj) if template_path(obj) else None
         if template and (obj.get("spec") or {}).get("replicas", 1) != 0:
@@ -124,12 +124,12 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
             template_metadata = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
             metadata = {**template_metadata, "ownerReferences": [owner]}
             pod = {"apiVersion": POD.hub, "kind": POD.kind, "metadata": metadata, "spec": template.get("spec") or {}}
-            found[POD.key(key.namespace, key.name)] = pod
-    return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
+            pods[POD.key(key.namespace, key.name)] = pod
+    return pods | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
 
 
 def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace:
-    found = objects.get(Key("", "Namespace", "", namespace))
+    stored = objects.get(Key("", "Namespace", "", namespace))
     configs, sidecars = (
         [
             obj
@@ -138,7 +138,7 @@ def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace
         ]
         for kind in (TLS_CONFIG, SIDECAR_KIND)
     )
-    return PodNamespace(labels=_texts(found, "labels") if found else {}, configs=configs, sidecars=sidecars)
+    return PodNamespace(labels=_texts(stored, "labels") if stored else {}, configs=configs, sidecars=sidecars)
 
 
 def _injected(pod: Object, surroundings: PodNamespace, sidecars: InjectionMode) -> Object:
@@ -167,9 +167,9 @@ def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPo
 
 
 def _services_of(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
-    wanted = (SERVICE.group, SERVICE.kind, namespace)
-    found = (obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted)
-    return list(application_ports.decode_services(found))
+    kind = (SERVICE.group, SERVICE.kind, namespace)
+    services = (obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == kind)
+    return list(application_ports.decode_services(services))
 
 
 def _with_address(pod: Object, addresses: AddressPool) -> Object:
@@ -180,8 +180,8 @@ def _with_address(pod: Object, addresses: AddressPool) -> Object:
     return {**pod, "status": {"phase": "Running", **status, "podIP": address}}
 
 
-def _is_selected(key: Key, pod: Object, wanted: Mapping[str, str]) -> bool:
-    return (key.group, key.kind) == (POD.group, POD.kind) and wanted.items() <= _texts(pod, "labels").items()
+def _is_selected(key: Key, pod: Object, labels: Mapping[str, str]) -> bool:
+    return (key.group, key.kind) == (POD.group, POD.kind) and labels.items() <= _texts(pod, "labels").items()
 
 
 def _address(pod: Object) -> str:
@@ -225,5 +225,5 @@ def _target(port: Mapping[str, Any], named: Mapping[str, int]) -> int:
 
 
 def _texts(obj: Object, part: str) -> dict[str, str]:
-    found = obj["metadata"].get(part)
-    return dict(found) if isinstance(found, Mapping) else {}
+    texts = obj["metadata"].get(part)
+    return dict(texts) if isinstance(texts, Mapping) else {}

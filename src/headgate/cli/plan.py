@@ -150,18 +150,18 @@ def plan_(
 
 
 def _exit_code(result: PlanStatus) -> int:
-    verdicts = {item.verdict for item in result.verdicts}
+    verdicts = {verdict.verdict for verdict in result.verdicts}
     if CheckOutcome.DOES_NOT_HOLD in verdicts or (not verdicts and not result.differences.is_empty):
         return EXIT_FAILURE
     return EXIT_UNDECIDED if CheckOutcome.UNDECIDED in verdicts else 0
 
 
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:
-    found = read(check_paths(paths), namespace)
-    reject_mistakes(found, "plan")
-    for line in without_effect.lines(found):
+    manifests = read(check_paths(paths), namespace)
+    reject_mistakes(manifests, "plan")
+    for line in without_effect.lines(manifests):
         note(line)
-    return found
+    return manifests
 
 
 def _deleted(text: str, namespace: str, changed: Manifests) -> Key:
@@ -170,7 +170,7 @@ def _deleted(text: str, namespace: str, changed: Manifests) -> Key:
     if kind not in _DELETABLE:
         raise usage_error(f"{kind.plural} change no requests by themselves; leave out {text}", option="--delete")
     key = kind.key(namespace, name)
-    if any(item.key == key for item in changed.objects):
+    if any(manifest.key == key for manifest in changed.objects):
         raise usage_error(f"{key} is in the manifests of -f too; remove it from one of them", option="--delete")
     return key
 
@@ -202,30 +202,30 @@ def _offline(
     for key in spec.deleted:
         if kept.pop(key, None) is None:
             raise NotFound(f"{key} is not in --base, so it can't be deleted; correct the name, or give -n NAMESPACE")
-    kept = {} if prune else {key: item for key, item in kept.items() if not _is_deleted_with(key, spec.deleted)}
+    kept = {} if prune else {key: manifest for key, manifest in kept.items() if not _is_deleted_with(key, spec.deleted)}
     after = Manifests(changed.roots, tuple((kept | new).values()))
     # a Service whose pods only one side has is without pods on the other side
     unserved = frozenset[Key]().union(*(with_pods(objects_in(manifests)) for manifests in (before, after)))
     old, now = (compile_manifests(manifests, settings, sidecars, unserved) for manifests in (before, after))
-    one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
-    differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    first, second = ({manifest.key: manifest.object for manifest in manifests.objects} for manifests in (before, after))
+    differing = frozenset(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
     snapshots = old.snapshot, now.snapshot
     makers = {key: maker for snapshot in snapshots for key, maker in _made(snapshot)}
     differing |= {key for key, maker in makers.items() if maker in differing}
-    world = World(old.compiled, now.compiled, differing, other.keys(), snapshots, makers, one.keys() - other.keys())
+    world = World(old.compiled, now.compiled, differing, second.keys(), snapshots, makers, first.keys() - second.keys())
     return checked_plan(world, spec)
 
 
 def _is_deleted_with(key: Key, deleted: Collection[Key]) -> bool:
     """Return whether an object is in a deleted namespace."""
-    return any(item.kind == "Namespace" and item.name == key.namespace for item in deleted)
+    return any(deleted_key.kind == "Namespace" and deleted_key.name == key.namespace for deleted_key in deleted)
 
 
 def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
     """Yield the objects that Canaries and workloads own, each with its owner."""
     makers = {kind.kind: kind for kind in (CANARY, DEPLOYMENT, REPLICA_SET, *OWNERS)}
-    for key, item in snapshot.objects.items():
-        for reference in item.metadata.owner_references:
+    for key, resource in snapshot.objects.items():
+        for reference in resource.metadata.owner_references:
             if kind := makers.get(reference.kind):
                 yield key, kind.key(key.namespace, reference.name)
 
@@ -249,5 +249,5 @@ def _position(files: Mapping[Key, Manifest], key: Key, field: str) -> tuple[str,
     manifest = files.get(key)
     if manifest is None:
         return "", 0
-    found = manifest.problem(field, "")
-    return found.file, found.line
+    problem = manifest.problem(field, "")
+    return problem.file, problem.line

@@ -57,9 +57,9 @@ def _rates(items: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
     """Return the requests per second by Service; those that named the root of a split, if a split has it as its root."""
     services: dict[str, float] = {}
     roots: dict[tuple[str, str], float] = {}
-    for item in items:
-        resource, backend = item.get("resource") or {}, item.get("backend")
-        namespace, rps = resource.get("namespace", ""), _rps(item)
+    for metrics in items:
+        resource, backend = metrics.get("resource") or {}, metrics.get("backend")
+        namespace, rps = resource.get("namespace", ""), _rps(metrics)
         if backend:
             key = f"{namespace}/{str(backend.get('apex', '')).partition('.')[0]}", resource.get("name", "")
             roots[key] = roots.get(key, 0.0) + rps
@@ -70,7 +70,7 @@ def _rates(items: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
     return services
 
 
-def _rps(item: Mapping[str, Any]) -> float:
-    window = seconds(str(item.get("window") or ""))
-    values = (one.get("value", "0") for one in item.get("metrics") or () if one.get("name") in _COUNTS)
+def _rps(metrics: Mapping[str, Any]) -> float:
+    window = seconds(str(metrics.get("window") or ""))
+    values = (metric.get("value", "0") for metric in metrics.get("metrics") or () if metric.get("name") in _COUNTS)
     return float(sum(parse_quantity(value) for value in values)) / window if window else 0.0

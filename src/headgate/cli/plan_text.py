@@ -47,15 +47,18 @@ def _print(console: Console, lines: Iterable[str]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _sections(found: Differences) -> Iterator[tuple[str, list[list[str]]]]:
-    yield "Rules that no request reaches any more", [list(_finding(item)) for item in found.unreachable]
-    yield "Access lost", [list(_access(item)) for item in found.lost]
-    yield "Access gained", [list(_access(item)) for item in found.gained]
-    yield "Requests", [list(_requests(item)) for item in found.requests]
-    yield "TLS modes", [list(_tls(item)) for item in found.tls]
-    yield "Gateways of Services", [[f"  {gateway_line(item)}", *_causes(item.causes)] for item in found.gateways]
-    yield "Access that sidecars no longer decide", [[f"  {item.message}"] for item in found.departures]
-    yield "New findings", [list(_finding(item)) for item in found.findings]
+def _sections(differences: Differences) -> Iterator[tuple[str, list[list[str]]]]:
+    yield "Rules that no request reaches any more", [list(_finding(finding)) for finding in differences.unreachable]
+    yield "Access lost", [list(_access(finding)) for finding in differences.lost]
+    yield "Access gained", [list(_access(finding)) for finding in differences.gained]
+    yield "Requests", [list(_requests(finding)) for finding in differences.requests]
+    yield "TLS modes", [list(_tls(finding)) for finding in differences.tls]
+    yield (
+        "Gateways of Services",
+        [[f"  {gateway_line(finding)}", *_causes(finding.causes)] for finding in differences.gateways],
+    )
+    yield "Access that sidecars no longer decide", [[f"  {finding.message}"] for finding in differences.departures]
+    yield "New findings", [list(_finding(finding)) for finding in differences.findings]
 
 
 def _verdict(verdict: CheckVerdict) -> Iterator[str]:
@@ -70,20 +73,20 @@ def _verdict(verdict: CheckVerdict) -> Iterator[str]:
     yield from (f"  undecided: {reason}" for reason in verdict.reason_messages)
 
 
-def _finding(item: NewFinding) -> Iterator[str]:
-    for cause in item.causes:
-        yield f"  {_place(cause)}{item.severity} {item.reason} {cause.object}: {cause.field}: {item.message}"
+def _finding(finding: NewFinding) -> Iterator[str]:
+    for cause in finding.causes:
+        yield f"  {_place(cause)}{finding.severity} {finding.reason} {cause.object}: {cause.field}: {finding.message}"
 
 
-def _access(item: AccessRow) -> Iterator[str]:
-    yield f"  {access_line(item)}"
-    yield f"    pods     {pod_list(item.pods)}"
-    if item.moved_service:
-        yield f"    because  requests move to {item.moved_service}:{item.port}, whose pods refuse them"
+def _access(row: AccessRow) -> Iterator[str]:
+    yield f"  {access_line(row)}"
+    yield f"    pods     {pod_list(row.pods)}"
+    if row.moved_service:
+        yield f"    because  requests move to {row.moved_service}:{row.port}, whose pods refuse them"
     else:
-        yield f"    {'allowed ' if item.type == 'Gained' else 'was     '} {_by(item.rule)}"
-    yield from _causes(item.causes)
-    yield from _example(item.command, item.example)
+        yield f"    {'allowed ' if row.type == 'Gained' else 'was     '} {_by(row.rule)}"
+    yield from _causes(row.causes)
+    yield from _example(row.command, row.example)
 
 
 def _by(rule: AccessRule | None) -> str:
@@ -92,20 +95,20 @@ def _by(rule: AccessRule | None) -> str:
     return "by " + ", ".join(part for part in (str(rule.object or ""), rule.name) if part)
 
 
-def _requests(item: RequestChange) -> Iterator[str]:
-    yield f"  {item.entry}: {item.request_messages[0]}"
-    yield from (f"    and      {text}" for text in item.request_messages[1:SHOWN_CLASSES])
-    if len(item.request_messages) > SHOWN_CLASSES:
-        yield f"    and      {len(item.request_messages) - SHOWN_CLASSES} more classes of requests (-o json lists them)"
-    if not item.certain:
+def _requests(change: RequestChange) -> Iterator[str]:
+    yield f"  {change.entry}: {change.request_messages[0]}"
+    yield from (f"    and      {text}" for text in change.request_messages[1:SHOWN_CLASSES])
+    if len(change.request_messages) > SHOWN_CLASSES:
+        yield f"    and      {len(change.request_messages) - SHOWN_CLASSES} more classes of requests (-o json lists them)"
+    if not change.certain:
         yield f"    {MAY_DIFFER}"
-    yield f"    before   {item.before.message} ({_route(item.before.route)})"
-    yield f"    after    {item.after.message} ({_route(item.after.route)})"
-    yield from (f"    change   {text}" for text in item.change_messages)
-    if item.rate:
-        yield f"    rate     {_rate(item.rate)}"
-    yield from _causes(item.causes)
-    yield from _example(item.command, item.example)
+    yield f"    before   {change.before.message} ({_route(change.before.route)})"
+    yield f"    after    {change.after.message} ({_route(change.after.route)})"
+    yield from (f"    change   {text}" for text in change.change_messages)
+    if change.rate:
+        yield f"    rate     {_rate(change.rate)}"
+    yield from _causes(change.causes)
+    yield from _example(change.command, change.example)
 
 
 def _route(route: ExplainedRoute | None) -> str:
@@ -121,9 +124,9 @@ def _rate(rate: Rate) -> str:
     return f"{moved / 1000:.3g} of the {rps} requests per second to {rate.service} move"
 
 
-def _tls(item: TlsChange) -> Iterator[str]:
-    yield f"  {pod_list(item.pods)}: {item.before} -> {item.after}"
-    yield from _causes(item.causes)
+def _tls(change: TlsChange) -> Iterator[str]:
+    yield f"  {pod_list(change.pods)}: {change.before} -> {change.after}"
+    yield from _causes(change.causes)
 
 
 def _causes(causes: Iterable[Origin]) -> Iterator[str]:

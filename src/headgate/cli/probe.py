@@ -90,13 +90,13 @@ class Tally:
     @classmethod
     def of(cls, counts: TallyCounts) -> Self:
         """Return the tally with the content of a message."""
-        found = cls()
-        found.backends.update(counts.backends)
-        found.pods.update(counts.pods)
-        found.statuses.update(counts.statuses)
-        found.failures.update(dict(counts.failures))
-        found.proxy_answers.update(counts.proxy_answers)
-        return found
+        tally = cls()
+        tally.backends.update(counts.backends)
+        tally.pods.update(counts.pods)
+        tally.statuses.update(counts.statuses)
+        tally.failures.update(dict(counts.failures))
+        tally.proxy_answers.update(counts.proxy_answers)
+        return tally
 
     @property
     def counts(self) -> TallyCounts:

@@ -91,8 +91,8 @@ def proxies(
     if log_level:
         asyncio.run(_hold(inspect_client, (proxy, namespace), log_level, seconds))
     elif proxy:
-        found = asyncio.run(inspect_client.proxy(proxy, namespace))
-        answer(found, output, lambda: _details(found))
+        chosen = asyncio.run(inspect_client.proxy(proxy, namespace))
+        answer(chosen, output, lambda: _details(chosen))
     else:
         every = asyncio.run(inspect_client.proxies(namespace))
         answer({"items": every}, output, lambda: _list(every))
@@ -113,36 +113,36 @@ async def _hold(inspect_client: InspectClient, proxy: tuple[str, str], level: Le
 def _list(every: Sequence[Proxy]) -> None:
     console = stdout()
     print_table(table(every))
-    for item in every:
-        for line in _trouble(item):
-            console.print(line, style=STYLES[item.status.state], soft_wrap=True)
+    for proxy in every:
+        for line in _trouble(proxy):
+            console.print(line, style=STYLES[proxy.status.state], soft_wrap=True)
 
 
 def table(every: Sequence[Proxy]) -> Table:
     """Return the table with a row for each proxy."""
     counted = ("LAST ACK", *_SHOWN.values())
     proxies = make_table(("PROXY", "STATE", *counted), right=counted)
-    for item in every:
-        status = item.status
-        by_type = {one.type: one for one in status.types}
+    for proxy in every:
+        status = proxy.status
+        by_type = {counts_of_type.type: counts_of_type for counts_of_type in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
         style = None if status.state == "InSync" else STYLES[status.state]
         proxies.add_row(
-            display_name(item.node), status.state, since(status.last_acknowledged_time), *counts, style=style
+            display_name(proxy.node), status.state, since(status.last_acknowledged_time), *counts, style=style
         )
     return proxies
 
 
-def _count(one: ResourceType) -> str:
-    return str(one.held) if one.held == one.resources else f"{one.held}/{one.resources}"
+def _count(counts: ResourceType) -> str:
+    return str(counts.held) if counts.held == counts.resources else f"{counts.held}/{counts.resources}"
 
 
-def _trouble(item: Proxy) -> Iterator[str]:
+def _trouble(proxy: Proxy) -> Iterator[str]:
     """Yield a line for each rejected resource of a proxy, or the message of its status if it rejected none."""
-    for refusal in item.status.refusals:
-        yield f"{display_name(item.node)} rejected {_rejection(refusal)}"
-    if item.status.message and not item.status.refusals:
-        yield f"{display_name(item.node)}: {item.status.message}"
+    for refusal in proxy.status.refusals:
+        yield f"{display_name(proxy.node)} rejected {_rejection(refusal)}"
+    if proxy.status.message and not proxy.status.refusals:
+        yield f"{display_name(proxy.node)}: {proxy.status.message}"
 
 
 def _rejection(refusal: Refusal) -> str:
@@ -150,9 +150,9 @@ def _rejection(refusal: Refusal) -> str:
     return f"{refusal.type} {refusal.resource}{when}, from {refusal.object or 'no object'}: {refusal.message}"
 
 
-def _details(item: Proxy) -> None:
-    console, status = stdout(), item.status
-    for title, text in _facts(item):
+def _details(proxy: Proxy) -> None:
+    console, status = stdout(), proxy.status
+    for title, text in _facts(proxy):
         console.print(f"{title:<13}{text}", soft_wrap=True)
     if status.types:
         console.print()
@@ -163,9 +163,9 @@ def _details(item: Proxy) -> None:
         console.print(f"an earlier rejection, now resolved: {_rejection(status.last_refusal)}", soft_wrap=True)
 
 
-def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
-    status = item.status
-    yield "Proxy", item.node
+def _facts(proxy: Proxy) -> Iterator[tuple[str, str]]:
+    status = proxy.status
+    yield "Proxy", proxy.node
     yield "State", f"{status.state}{f': {status.message}' if status.message else ''}"
     if status.connection_time:
         yield "Connected", f"{since(status.connection_time)} ago"
@@ -185,10 +185,16 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
 def _types(every: Sequence[ResourceType]) -> Table:
     titles = ("TYPE", "RESOURCES", "ACKNOWLEDGED", "VERSION", "ACKNOWLEDGED VERSION", "LAST ACK")
     types = make_table(titles, right=("RESOURCES", "ACKNOWLEDGED", "LAST ACK"))
-    for one in every:
-        style = None if one.version == one.held_version else STYLES["Lagging"]
-        cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)
-        types.add_row(*cells, since(one.last_acknowledged_time), style=style)
+    for counts in every:
+        style = None if counts.version == counts.held_version else STYLES["Lagging"]
+        cells = (
+            counts.type,
+            str(counts.resources),
+            str(counts.held),
+            counts.version or NONE,
+            counts.held_version or NONE,
+        )
+        types.add_row(*cells, since(counts.last_acknowledged_time), style=style)
     return types
 
 

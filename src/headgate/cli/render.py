@@ -154,8 +154,8 @@ def render(
         mesh = asyncio.run(current_mesh(client := find_api(api), settings))
         place = namespace or client.namespace
     chosen = Chosen(
-        _found(_full(service or (), place), [item.service for item in mesh.frontends], "--service"),
-        _found(_full(gateway or (), place), [item.gateway for item in mesh.gateways], "--gateway"),
+        _found(_full(service or (), place), [frontend.service for frontend in mesh.frontends], "--service"),
+        _found(_full(gateway or (), place), [frontend.gateway for frontend in mesh.gateways], "--gateway"),
         address=listen,
         dns=endpoints == "dns",
     )
@@ -214,9 +214,9 @@ def _check_settings(filename: Sequence[Path] | None, settings: Settings) -> None
 
 
 def _mesh_of_files(paths: Sequence[Path], settings: Settings) -> Mesh:
-    found = compile_files(paths, settings)
-    reject_mistakes(found.manifests, "configuration")
-    return found.compiled.mesh
+    compiled = compile_files(paths, settings)
+    reject_mistakes(compiled.manifests, "configuration")
+    return compiled.compiled.mesh
 
 
 async def _follow(
@@ -240,9 +240,11 @@ def _full(written: Sequence[str], namespace: str) -> list[str]:
     return [f"{own or namespace}/{name}" for name, _, own in parts]
 
 
-def _found(names: list[str], known: Sequence[str], option: str) -> list[str]:
+def _found(names: list[str], names_in_mesh: Sequence[str], option: str) -> list[str]:
     """Return the names. Raises BadParameter for an unknown name."""
     for name in names:
-        if name not in known:
-            raise usage_error(f"{name} has no routes; write one of: {', '.join(sorted(set(known)))}", option=option)
+        if name not in names_in_mesh:
+            raise usage_error(
+                f"{name} has no routes; write one of: {', '.join(sorted(set(names_in_mesh)))}", option=option
+            )
     return names

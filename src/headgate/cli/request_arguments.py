@@ -26,12 +26,12 @@ def parse_method(text: str) -> str:
 
 def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[tuple[str, str], ...]:
     """Parse headers in the format of curl. Raises BadParameter, also for a `fixed` header: another argument sets it."""
-    found = []
+    headers = []
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not _TEXT.fullmatch(value):
             raise usage_error(f"{text!r} is not a header; write 'name: value'", option="-H")
         if name.strip().lower() in fixed:
             raise usage_error(f"{name.strip()} is computed from the URL and the body; change those", option="-H")
-        found.append((name.strip(), value.strip()))
-    return tuple(found)
+        headers.append((name.strip(), value.strip()))
+    return tuple(headers)

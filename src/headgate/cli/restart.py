@@ -37,18 +37,13 @@ from headgate.resources.workload_sidecars import WorkloadSidecars
 POLL_S = 0.5  # Seconds between two looks at a workload that restarts.
 _RESTARTABLE = tuple(kind for kind in KINDS if is_restartable(kind.key("", "")))
 
-
-def _complete_workload(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, [(kind.group, kind.kind) for kind in _RESTARTABLE])
-
-
 Workloads = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KIND/NAME...]",
         help="Restart these: deployment/NAME, statefulset/NAME or daemonset/NAME.",
         show_default=False,
-        autocompletion=_complete_workload,
+        autocompletion=completion.of_kinds(_RESTARTABLE),
     ),
 ]
 Outdated = Annotated[

@@ -169,7 +169,7 @@ def lagging(proxies: Iterable[Proxy]) -> frozenset[str]:
 def unsynchronized(workload: WorkloadSidecars | None, behind: Collection[str]) -> str:
     """Return which proxies are not in sync after the rollout of a workload; empty if all are.
 
-    `behind` are proxies of the mesh that have lagged since the rollout: they may not know the new pods.
+    `behind` has proxies of the mesh that have lagged since the rollout: they may not know the new pods.
     """
     pods = [pod for pod in workload.pods if pod.sidecar and not _is_in_sync(pod)] if workload else []
     if pods:

@@ -69,18 +69,18 @@ def rollback(
     chosen = [parse_object(text) for text in objects or ()]
     client = InspectClient.of(api, changes=not dry_run)
     place = chosen_namespace(client, namespace, all_namespaces=all_namespaces)
-    found = asyncio.run(client.restoration(revision, place))
-    steps = [step for step in found.steps if not chosen or (kind_of(step.object), step.object.name) in chosen]
+    restoration = asyncio.run(client.restoration(revision, place))
+    steps = [step for step in restoration.steps if not chosen or (kind_of(step.object), step.object.name) in chosen]
     for step in steps:
         if step.skip_message:
             note(f"{display_name(step.object, across=all_namespaces)} is left as it is: {step.skip_message}")
-    wanted = [step for step in steps if not step.skip_message]
-    if not wanted:
+    due = [step for step in steps if not step.skip_message]
+    if not due:
         note(f"nothing to restore: {'these' if chosen else 'the'} objects are as at revision {revision}")
     elif dry_run:
-        stdout().print("---\n".join(_documents(found, wanted)), end="", soft_wrap=True)
+        stdout().print("---\n".join(_documents(restoration, due)), end="", soft_wrap=True)
     else:
-        for line in asyncio.run(_apply(client.client, wanted)):
+        for line in asyncio.run(_apply(client.client, due)):
             stdout().print(line, soft_wrap=True)
 
 
@@ -92,9 +92,9 @@ def kind_of(ref: Key) -> Kind:
     return kind
 
 
-def _documents(found: RevisionRestoration, steps: Sequence[RestorationStep]) -> Iterator[str]:
+def _documents(restoration: RevisionRestoration, steps: Sequence[RestorationStep]) -> Iterator[str]:
     """Yield the manifests of a dry run as YAML, and the deletions as comments."""
-    yield f"# The objects of revision {found.metadata.name}, {found.record_time}\n"
+    yield f"# The objects of revision {restoration.metadata.name}, {restoration.record_time}\n"
     for step in steps:
         if step.wanted is None:
             yield f"# kubectl delete {kind_of(step.object).names.singular} -n {step.object.namespace} {step.object.name}\n"
@@ -116,7 +116,7 @@ async def _apply(client: Client, steps: Sequence[RestorationStep]) -> list[str]:
             try:
                 await _write(client, write, dry_run=False)
             except HeadgateError as error:
-                left = ", ".join(item.name for item in writes[number:])
+                left = ", ".join(remaining.name for remaining in writes[number:])
                 raise HeadgateError(
                     f"{write.name}: {error}; written before: {', '.join(done) or 'nothing'}; not written: {left}"
                 ) from error
@@ -139,11 +139,11 @@ async def _stored(client: Client, step: RestorationStep) -> Object | None:
 async def _write(client: Client, write: RollbackStep, *, dry_run: bool) -> None:
     kind, ref, stored = write.kind, write.step.object, write.stored
     query: Mapping[str, str] = {"fieldManager": MANAGER, **({"dryRun": "All"} if dry_run else {})}
-    wanted = content_of(write.step.wanted) if write.step.wanted else b""
+    content = content_of(write.step.wanted) if write.step.wanted else b""
     if stored is None:
-        await client.post(path_of(kind, ref.namespace), manifest(wanted), **query)
-    elif wanted:
-        await client.put(path_of(kind, ref.namespace, ref.name), manifest(wanted, stored), **query)
+        await client.post(path_of(kind, ref.namespace), manifest(content), **query)
+    elif content:
+        await client.put(path_of(kind, ref.namespace, ref.name), manifest(content, stored), **query)
     else:
         only = {name: stored["metadata"][name] for name in ("uid", "resourceVersion")}
         options = {"preconditions": only, **({"dryRun": ["All"]} if dry_run else {})}

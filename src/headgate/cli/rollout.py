@@ -62,12 +62,12 @@ def rollout(
         last = asyncio.run(_watch(client, key))
         raise typer.Exit(0 if last.state == Phase.PROMOTED.value else EXIT_FAILURE)
     if action == "status":
-        found = rollout_status(asyncio.run(_read(client, key)))
-        answer(found, output, lambda: print_whole(stdout(), picture(found)))
+        status = rollout_status(asyncio.run(_read(client, key)))
+        answer(status, output, lambda: print_whole(stdout(), picture(status)))
         return
-    found = asyncio.run(_change(client, key, action, seconds))
-    text = f"canary/{name}: {found.message}"
-    answer(found, output, lambda: stdout().print(text, soft_wrap=True))
+    status = asyncio.run(_change(client, key, action, seconds))
+    text = f"canary/{name}: {status.message}"
+    answer(status, output, lambda: stdout().print(text, soft_wrap=True))
 
 
 async def _read(client: Client, key: Key) -> Object:
@@ -76,8 +76,8 @@ async def _read(client: Client, key: Key) -> Object:
         obj = await anext(updates)
     if obj is None:
         items, _ = await client.items(CANARY, key.namespace)
-        known = ", ".join(sorted(item["metadata"]["name"] for item in items))
-        raise NotFound(f"{key} not found; the Canaries in namespace {key.namespace} are: {known or 'none'}")
+        names = ", ".join(sorted(canary["metadata"]["name"] for canary in items))
+        raise NotFound(f"{key} not found; the Canaries in namespace {key.namespace} are: {names or 'none'}")
     return obj
 
 

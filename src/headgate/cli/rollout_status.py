@@ -79,7 +79,7 @@ class _Status(Input, frozen=True, kw_only=True):
 class BackendRow(Input, frozen=True, kw_only=True):
     """A backend: its share of the root's traffic, and what the analysis has counted in this step.
 
-    `requests` and `failures` are None if the analysis does not count them. `lowest` and `highest` are the ends of the
+    `requests` and `failures` are None if the analysis does not count them. `lowest` and `highest` bound the
     interval of the failure rate, from 0 to 1; None without requests.
     """
 
@@ -157,8 +157,8 @@ def progress_of(status: RolloutStatus) -> DecisionProgress | None:
     """Return the evidence of all criteria together; None if the rollout has none."""
     if not status.criteria:
         return None
-    promote = [_part(item.promote) for item in status.criteria if item.promote]
-    return DecisionProgress(max(_part(item.roll_back) for item in status.criteria), min(promote, default=1.0))
+    promote = [_part(criterion.promote) for criterion in status.criteria if criterion.promote]
+    return DecisionProgress(max(_part(criterion.roll_back) for criterion in status.criteria), min(promote, default=1.0))
 
 
 def summary(obj: Object) -> str:
@@ -237,9 +237,9 @@ def _counts(row: BackendRow) -> tuple[str, str, str, str]:
 
 def _criteria(criteria: Sequence[CriterionEvidence]) -> Table:
     table = make_table(("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"))
-    for item in criteria:
-        promote = _bar(_part(item.promote), PROMOTE_STYLE) if item.promote else Text("none is needed")
-        table.add_row(item.name, _bar(_part(item.roll_back), ROLL_BACK_STYLE), promote)
+    for criterion in criteria:
+        promote = _bar(_part(criterion.promote), PROMOTE_STYLE) if criterion.promote else Text("none is needed")
+        table.add_row(criterion.name, _bar(_part(criterion.roll_back), ROLL_BACK_STYLE), promote)
     return table
 
 

@@ -197,7 +197,7 @@ async def _until_ready(client: Client, created: Object) -> Object:
 
 def _condition(pod: Object) -> Mapping[str, str]:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((item for item in conditions if item["type"] == SIDECAR_READY), {})
+    return next((condition for condition in conditions if condition["type"] == SIDECAR_READY), {})
 
 
 def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ class SplitSection(Value, frozen=True, kw_only=True):
     """A split on a port of its root Service; port 0 if the split has no port.
 
     `acknowledged` is the number of proxies that have acknowledged the split, and the number of all proxies. `rollout` is
-    the state of the Canary that owns the split. `remarks` are the conditions of the split that report a fault.
+    the state of the Canary that owns the split. `remarks` has the conditions of the split that report a fault.
     """
 
     name: str
@@ -58,7 +58,7 @@ class SplitSection(Value, frozen=True, kw_only=True):
 class Screen(Value, frozen=True, kw_only=True):
     """The content of the table. `urgent` is always shown in full, `findings` as far as there is room below the splits.
 
-    `other_addresses` are names and addresses of Services without a split, and of Gateways.
+    `other_addresses` has names and addresses of Services without a split, and of Gateways.
     """
 
     heading: tuple[str, ...] | Sequence[str] = ()

@@ -20,6 +20,7 @@ from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.resources.inspect import Proxy
+from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
@@ -42,17 +43,17 @@ class Sender(NamedTuple):
 
 async def local_gateway(client: Client, state: Path | None) -> Sender | None:
     """Return the gateway of a state directory if its headgate serves the client's API, else None."""
-    found = find_runtime_info(state)
-    if found is None or await client.server() != found.api:
+    info = find_runtime_info(state)
+    if info is None or await client.server() != info.api:
         return None
-    return Sender(Path(found.probe))
+    return Sender(Path(info.probe))
 
 
 async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
     """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none can send requests."""
     proxies = await inspect_client.proxies(caller.namespace)
-    every = [item for item in proxies if _name(item, caller.kind) == caller.name]
-    about = f"{caller.kind} {caller.namespace}/{caller.name}"
+    every = [proxy for proxy in proxies if _name(proxy, caller.kind) == caller.name]
+    about = f"{caller.kind.lower()} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
@@ -73,27 +74,32 @@ async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
 
 
 def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
-    for item in sorted(proxies, key=lambda item: item.metadata.name):
-        process, certificate = item.status.process, item.status.certificate
+    for proxy in sorted(proxies, key=lambda proxy: proxy.metadata.name):
+        process, certificate = proxy.status.process, proxy.status.certificate
         sender = Sender(
-            name=f"Pod {item.metadata.namespace}/{item.metadata.name}",
+            name=f"Pod {proxy.metadata.namespace}/{proxy.metadata.name}",
             identity=certificate.identity if certificate else "",
-            namespace=item.metadata.namespace,
+            namespace=proxy.metadata.namespace,
         )
         if process and process.pid and Path(process.probe).exists():
             return sender._replace(socket=Path(process.probe))
-        if process is None and item.status.connection_time:
-            return sender._replace(pod=item.metadata.name)
+        if process is None and proxy.status.connection_time:
+            return sender._replace(pod=proxy.metadata.name)
     reasons = "; ".join(
-        f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in proxies
+        f"{proxy.metadata.name}: {proxy.status.message or 'it runs on another machine'}" for proxy in proxies
     )
     raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
 
 
-def _name(item: Proxy, kind: str) -> str:
+def _name(proxy: Proxy, kind: CallerKind) -> str:
     """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
-    names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
-    return names[kind]
+    match kind:
+        case "Pod":
+            return proxy.metadata.name
+        case "Deployment":
+            return proxy.deployment
+        case "ServiceAccount":
+            return proxy.service_account
 
 
 async def send(

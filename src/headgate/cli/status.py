@@ -65,22 +65,22 @@ async def _status(client: InspectClient) -> MeshStatus:
         raise Unavailable("\n".join((str(error).replace(SEE_STATUS, ""), *reasons))) from error
 
 
-async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
+async def _with_replicas(client: Client, status: MeshStatus) -> MeshStatus:
     """Add a problem for each pod of the control plane that is not ready: the active replica serves without it."""
-    if found.status.store is not None:  # one machine, without replicas
-        return found
+    if status.status.store is not None:  # one machine, without replicas
+        return status
     reasons: Sequence[str] = ()
     with contextlib.suppress(HeadgateError):  # not every user may read these pods
         async with client:
             reasons = await unready_reasons(client)
     problems = (
-        *found.status.problems,
+        *status.status.problems,
         *(
             MeshProblem(reason="ReplicaNotReady", message=f"a replica of the control plane is not ready: {text}")
             for text in reasons
         ),
     )
-    return structs.replace(found, status=structs.replace(found.status, healthy=not problems, problems=problems))
+    return structs.replace(status, status=structs.replace(status.status, healthy=not problems, problems=problems))
 
 
 def _show(mesh: MeshState) -> None:
@@ -130,15 +130,15 @@ def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
 
 
 def _certificates(counts: CertificateCounts) -> Text:
-    found = Text(f"{counts.total}")
+    text = Text(f"{counts.total}")
     if counts.total:
-        found += Text(
+        text += Text(
             f": the oldest was issued {since(counts.oldest_issue_time)} ago, the first expires at {counts.first_expiry_time}"
         )
     if counts.faults:
         failing = pluralize(counts.faults, "proxy", "proxies")
-        found += Text(f"; no new certificate for {failing}", style=PROXY_STYLES["Refused"])
-    return found
+        text += Text(f"; no new certificate for {failing}", style=PROXY_STYLES["Refused"])
+    return text
 
 
 def _findings(counts: FindingCounts) -> Text:

@@ -67,11 +67,11 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
     targets: list[GeneratedTarget] = []
     left_out: dict[str, Sequence[CallRecord]] = {}
     for account, calls in sorted(by_account.items()):
-        kept = [item for item in calls if item.caller_name not in exclude]
-        if barred := [item for item in kept if not (item.caller and item.port)]:
+        kept = [call for call in calls if call.caller_name not in exclude]
+        if barred := [call for call in kept if not (call.caller and call.port)]:
             left_out[account] = barred
         else:
-            targets += _targets(kept, [item for item in calls if item not in kept], audit=audit)
+            targets += _targets(kept, [call for call in calls if call not in kept], audit=audit)
     return Rules(targets, _routes(targets), left_out)
 
 
@@ -83,12 +83,12 @@ def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
 def _allows(manifest: Object, record: CallRecord) -> bool:
     spec, namespace = manifest["spec"], manifest["metadata"]["namespace"]
     destination = spec["destination"]
-    wanted = ROUTE_GROUP.kind if record.protocol == "http" else TCP_ROUTE.kind
+    kind = ROUTE_GROUP.kind if record.protocol == "http" else TCP_ROUTE.kind
     return (
         (namespace, destination["name"]) == (record.metadata.namespace, record.metadata.name)
         and destination.get("port") == record.port
-        and record.caller in {f"{item['namespace']}/{item['name']}" for item in spec["sources"]}
-        and any(rule["kind"] == wanted for rule in spec["rules"])
+        and record.caller in {f"{source['namespace']}/{source['name']}" for source in spec["sources"]}
+        and any(rule["kind"] == kind for rule in spec["rules"])
     )
 
 
@@ -102,18 +102,18 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
     The first one also has the excluded calls to ports without an allowed caller.
     """
     allowed: dict[CalledPort, list[CallRecord]] = defaultdict(list)
-    for item in kept:
-        allowed[_destination(item)].append(item)
+    for record in kept:
+        allowed[_destination(record)].append(record)
     if not allowed:
         where = CalledPort(excluded[0].metadata.namespace, excluded[0].metadata.name)
         yield GeneratedTarget(where, (), excluded, _manifest(where, (), audit=audit))
     for index, where in enumerate(sorted(allowed)):
         refused = [
-            item
-            for item in excluded
-            if _destination(item) == where or (index == 0 and _destination(item) not in allowed)
+            record
+            for record in excluded
+            if _destination(record) == where or (index == 0 and _destination(record) not in allowed)
         ]
-        callers = sorted({item.caller for item in allowed[where]})
+        callers = sorted({record.caller for record in allowed[where]})
         yield GeneratedTarget(where, allowed[where], refused, _manifest(where, callers, audit=audit))
 
 
@@ -145,8 +145,8 @@ def _rule(protocol: str) -> Object:
 
 def _routes(targets: Iterable[GeneratedTarget]) -> Mapping[str, Sequence[Object]]:
     needed: dict[str, set[str]] = defaultdict(set)
-    for item in targets:
-        needed[item.destination.namespace] |= {item.destination.protocol} - {""}
+    for target in targets:
+        needed[target.destination.namespace] |= {target.destination.protocol} - {""}
     return {
         namespace: [_route(namespace, protocol) for protocol in sorted(protocols)]
         for namespace, protocols in needed.items()

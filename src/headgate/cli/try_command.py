@@ -148,7 +148,7 @@ async def _run(
         sender = await any_sidecar(inspect_client, where.namespace)
         note(f"{sender.name} sends the requests; name another client by --from, and its namespace by -n")
     if sender.pod:
-        caller = Caller(kind="pod", namespace=sender.namespace, name=sender.pod)
+        caller = Caller(kind="Pod", namespace=sender.namespace, name=sender.pod)
     sent = batch.request
     request = RequestSpec(
         url=sent.url,
@@ -189,7 +189,11 @@ def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) 
     if FAILED_SHARE in dict(want.shares):
         counts[FAILED_SHARE] = tally.proxy_answers[503]
         unexpected_failures = Counter(
-            {item: count for item, count in unexpected_failures.items() if item.status != 503 or item.backend}
+            {
+                failure: count
+                for failure, count in unexpected_failures.items()
+                if failure.status != 503 or failure.backend
+            }
         )
     return TryResult(want, fits(want, counts), tally, seconds, unexpected_failures, sender)
 
@@ -205,7 +209,7 @@ def _print(result: TryResult) -> None:
     console = stdout()
     if result.rows:  # empty when the proxy itself answers all requests, for example with a redirect
         print_table(table(result))
-    failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
+    failures = sorted(result.tally.failures.items(), key=lambda pair: -pair[1])
     for failure, count in failures[:SHOWN_FAILURES]:
         console.print(f"{count} x {_describe_failure(failure)}", soft_wrap=True)
     if len(failures) > SHOWN_FAILURES:
@@ -267,12 +271,12 @@ def document(result: TryResult) -> dict[str, Any]:
         "statuses": {str(status): count for status, count in sorted(result.tally.statuses.items())},
         "failures": [
             {
-                "status": item.status or None,
-                "backend": item.backend or None,
-                "refused": item.denied,
-                "message": item.message,
+                "status": failure.status or None,
+                "backend": failure.backend or None,
+                "refused": failure.denied,
+                "message": failure.message,
                 "requests": count,
             }
-            for item, count in sorted(result.tally.failures.items())
+            for failure, count in sorted(result.tally.failures.items())
         ],
     }

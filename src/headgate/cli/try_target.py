@@ -66,15 +66,15 @@ async def find_service_port(client: Client, target: TriedUrl, namespace: str = D
     Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
     """
     if name := service_name(target.host, namespace, DOMAIN):
-        found = await _service(client, *name.split("/"))
+        service = await _service(client, *name.split("/"))
     else:
-        found = await _service_with_address(client, target.host)
-    if found is None:
+        service = await _service_with_address(client, target.host)
+    if service is None:
         raise NotFound(
             f"no Service has the host {target.host}; write name.namespace, or only the name for the namespace {namespace}"
         )
-    name = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
-    return _port_of(name, msgspec.convert(found.get("spec") or {}, ServiceSpec), target)
+    name = f"{service['metadata']['namespace']}/{service['metadata']['name']}"
+    return _port_of(name, msgspec.convert(service.get("spec") or {}, ServiceSpec), target)
 
 
 async def _service(client: Client, namespace: str, name: str) -> Object | None:
@@ -86,11 +86,11 @@ async def _service(client: Client, namespace: str, name: str) -> Object | None:
 
 async def _service_with_address(client: Client, address: str) -> Object | None:
     services, _ = await client.items(SERVICE)
-    return next((item for item in services if (item.get("spec") or {}).get("clusterIP") == address), None)
+    return next((service for service in services if (service.get("spec") or {}).get("clusterIP") == address), None)
 
 
 def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> TryPort:
-    by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
+    by_number = {tcp.port: tcp for tcp in reversed(spec.ports) if tcp.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
         raise HeadgateError(f"Service {name} has no TCP port to send requests to; add a port to its spec.ports")

@@ -183,10 +183,10 @@ def _run(work: Any) -> None:
         event_loop.run(work)
     except (OSError, Unavailable, BaseExceptionGroup) as error:
         # Not `except*`: before Python 3.11.4 it wraps the raised error in a group again.
-        found = [_user_error(one) for one in single_errors(error)]
-        if found[0] is None or not all(found):
+        messages = [_user_error(single) for single in single_errors(error)]
+        if messages[0] is None or not all(messages):
             raise
-        raise found[0] from None
+        raise messages[0] from None
 
 
 def _user_error(error: BaseException) -> HeadgateError | None:

@@ -84,7 +84,7 @@ class UpTasks:
         return await self._unavailable()
 
     async def _wait_for_workloads(self, *changing: Latest[Any]) -> None:
-        """Wait until no workload is starting, for READY_S at the longest; look again after each change of `changing`."""
+        """Wait until no workload is starting, for READY_S at the longest; look again after each change to `changing`."""
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -143,8 +143,8 @@ class UpTasks:
         """Report the current warnings about the files, and what is not carried out of them, unless they were so `before`."""
         if new := [warning for warning in self._reading.warnings if warning not in before.warnings]:
             self._reporter.warnings(new)
-        known = set(without_effect.lines(before))
-        if lines := [line for line in without_effect.lines(self._reading) if line not in known]:
+        reported = set(without_effect.lines(before))
+        if lines := [line for line in without_effect.lines(self._reading) if line not in reported]:
             self._reporter.without_effect(lines)
 
     async def report_pods(self) -> None:
@@ -154,9 +154,9 @@ class UpTasks:
             # Entries stay after a recovery, because a crashing pod without ports is ready for a moment after each restart.
             reported: set[tuple[Key, str, str]] = set()
             async for troubles in self._troubles.current.changes():
-                known = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
-                self._reporter.pods([known[name] for name in known if name not in reported], current=troubles)
-                reported.update(known)
+                current = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
+                self._reporter.pods([current[name] for name in current if name not in reported], current=troubles)
+                reported.update(current)
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._troubles.run(), name="troubles of pods")
@@ -172,7 +172,7 @@ class UpTasks:
         """Report new and resolved findings on objects and on certificates and programs of proxies, when each change is active."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
-        known = live_state.findings_of()
+        reported = live_state.findings_of()
         known_faults: Mapping[str, str] = faults.get()
         known_of_host = [cell.get() for cell in live_state.of_host]
         compiled: Compiled | None = None
@@ -186,12 +186,16 @@ class UpTasks:
             revision = self._current.store.revision
             await live_state.wait_until_active()
             now = live_state.findings_of()
-            changed = differing(known, now)
+            changed = differing(reported, now)
             if compiled is not before or changed:
-                old, new = (frozenset(item for key in changed for item in some.get(key, ())) for some in (known, now))
-                resolved = [(item, _recovery(item, new, before, compiled)) for item in sorted(old - new, key=str)]
+                old, new = (
+                    frozenset(finding for key in changed for finding in some.get(key, ())) for some in (reported, now)
+                )
+                resolved = [
+                    (finding, _recovery(finding, new, before, compiled)) for finding in sorted(old - new, key=str)
+                ]
                 self._reporter.change(revision, new=sorted(new - old, key=str), resolved=resolved)
-            known = now
+            reported = now
 
 
 def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, after: Compiled) -> str:
@@ -220,6 +224,6 @@ def _missing_replicas(workload: Object) -> str:
     return f"{workload['kind']} {metadata['namespace']}/{metadata['name']} ({available} of {needed} replicas available)"
 
 
-async def _wait_for_change(*known: tuple[Latest[Any], object]) -> None:
+async def _wait_for_change(*pairs: tuple[Latest[Any], object]) -> None:
     """Wait until the value of at least one `Latest` differs from the known value that is paired with it."""
-    await until(lambda: any(latest.get() is not value for latest, value in known), *(latest for latest, _ in known))
+    await until(lambda: any(latest.get() is not value for latest, value in pairs), *(latest for latest, _ in pairs))

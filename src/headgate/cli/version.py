@@ -17,7 +17,7 @@ TIMEOUT_S = 10
 def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate and Envoy, and the addresses of the running headgate."""
     running, (own, below) = find_runtime_info(state), remains(state)
-    found = {
+    versions = {
         "headgate": __version__,
         "envoy": envoy_version(),
         "instance": running,
@@ -27,8 +27,8 @@ def version(output: Output = Format.TABLE, state: State = None) -> None:
     runs = [f"API {running.api}, proxy {running.proxy}, process {running.pid}"] if running else []
     runs += remains_texts(state)
     lines = "\n          ".join(runs or ["nothing on this machine"])
-    text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {lines}"
-    answer(found, output, lambda: stdout().print(text, soft_wrap=True))
+    text = f"headgate  {versions['headgate']}\nenvoy     {versions['envoy']}\nrunning   {lines}"
+    answer(versions, output, lambda: stdout().print(text, soft_wrap=True))
 
 
 def envoy_version() -> str:

@@ -33,17 +33,13 @@ WAITABLE = tuple(kind for kind in KINDS if kind.ready_by)
 """The kinds whose status says whether they are active."""
 
 
-def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
-    return completion.objects(ctx, incomplete, [(kind.group, kind.kind) for kind in WAITABLE])
-
-
 _WORDS = ", ".join(kind.names.singular for kind in WAITABLE)
 ObjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
         help=f"The kind and the name of the object; the kinds are {_WORDS}.",
-        autocompletion=_complete_object,
+        autocompletion=completion.of_kinds(WAITABLE),
     ),
 ]
 Timeout = Annotated[
@@ -123,14 +119,15 @@ def _by_conditions(obj: Object) -> WaitProgress:
 
 def _by_parents(obj: Object) -> WaitProgress:
     """Return the progress at the parent that is least ready; parents of other controllers are ignored."""
-    parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
+    parents = [parent for parent in _status(obj).get("parents") or () if parent.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)
-    found = [
-        (item["parentRef"], _programmed_progress(item, _generation(obj), PROGRAMMED_AT_PARENT)) for item in parents
+    unready = [
+        (parent["parentRef"], _programmed_progress(parent, _generation(obj), PROGRAMMED_AT_PARENT))
+        for parent in parents
     ]
-    reference, worst = min(found, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
-    at = f"at {reference.get('kind')} {reference.get('name')}: " if len(found) > 1 else ""
+    reference, worst = min(unready, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
+    at = f"at {reference.get('kind')} {reference.get('name')}: " if len(unready) > 1 else ""
     return WaitProgress(worst.readiness, at + worst.message)
 
 
@@ -155,14 +152,14 @@ def _not_processed(obj: Object) -> WaitProgress:
 
 def deployment_progress(obj: Object) -> WaitProgress:
     """Return whether all pods of a Deployment have its current template and are available."""
-    wanted = (obj.get("spec") or {}).get("replicas", 1)
+    needed = (obj.get("spec") or {}).get("replicas", 1)
     status = _status(obj)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
-    message = f"{available} of {wanted} pods are available, {updated} of them up to date"
+    message = f"{available} of {needed} pods are available, {updated} of them up to date"
     if status.get("observedGeneration", 0) < _generation(obj):
         return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
     old = status.get("replicas", 0) - updated
-    done = updated >= wanted and available >= wanted and old <= 0
+    done = updated >= needed and available >= needed and old <= 0
     progressing = _conditions(status).get("Progressing", {})
     if not done and progressing.get("reason") == "ProgressDeadlineExceeded":
         return WaitProgress(Readiness.FAILED, str(progressing.get("message", message)))
@@ -178,7 +175,7 @@ def _generation(obj: Object) -> int:
 
 
 def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    return {item["type"]: item for item in holder.get("conditions") or ()}
+    return {condition["type"]: condition for condition in holder.get("conditions") or ()}
 
 
 ReadinessCheck = Callable[[Object], WaitProgress]
@@ -223,12 +220,12 @@ async def _class_problem(client: Client, obj: Object) -> str:
     if name in ("", OWN_CLASS):
         return ""
     try:
-        found, _ = await client.items(_GATEWAY_CLASS, fieldSelector=f"metadata.name={name}")
+        classes, _ = await client.items(_GATEWAY_CLASS, fieldSelector=f"metadata.name={name}")
     except HeadgateError:  # not every user may read GatewayClasses
         return ""
-    if not found:
+    if not classes:
         return f"GatewayClass {name} not found; create it, or set spec.gatewayClassName to {OWN_CLASS}"
-    controller = found[0]["spec"].get("controllerName")
+    controller = classes[0]["spec"].get("controllerName")
     if controller == CONTROLLER:
         return ""
     return f"GatewayClass {name} is of {controller}, not of headgate; set spec.gatewayClassName to {OWN_CLASS}"

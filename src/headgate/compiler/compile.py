@@ -124,7 +124,7 @@ class ServiceEndpoints(NamedTuple):
 class CompiledRoutes(NamedTuple):
     """The results about routes.
 
-    `tables` are those of all Service ports, with the attached routes in place of their own.
+    `tables` has those of all Service ports, with the attached routes in place of their own.
     """
 
     attached: SharedMap[Key, AttachedRoute]
@@ -212,7 +212,7 @@ class Compiler:
             gateways=api.outcomes,
             selected=policies.selected,
             sidecars=sidecar_pods,
-            service_gateways=self._asking(snapshot, settings),
+            service_gateways=self._requesting(snapshot, settings),
         )
         return Compiled(revision=snapshot.revision, mesh=with_resilience(mesh, served.resilience), report=report)
 
@@ -223,7 +223,7 @@ class Compiler:
         tables: tuple[RouteTable, ...],
         settings: Settings,
     ) -> CompiledRoutes:
-        """Compile the routes of Gateways and Services; `tables` are those of Services before routes are attached."""
+        """Compile the routes of Gateways and Services; `tables` has those of Services before routes are attached."""
         meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
         places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables, meshed)
         offered = tuple((table.ref, table.protocol) for table in tables)
@@ -254,17 +254,17 @@ class Compiler:
         )
 
     def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
-        other_proxies = service_gateways.served_by_nginx(self._asking(snapshot, settings), settings)
+        other_proxies = service_gateways.served_by_nginx(self._requesting(snapshot, settings), settings)
         return self._stages.once(_served, self._part(snapshot, Service), settings, other_proxies)
 
-    def _asking(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
-        """Return the Services that ask for a gateway."""
-        return self._stages.once(service_gateways.asking, self._part(snapshot, Service, Canary), settings)
+    def _requesting(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
+        """Return the Services that request a gateway."""
+        return self._stages.once(service_gateways.requesting, self._part(snapshot, Service, Canary), settings)
 
     def _of_service_gateways(self, snapshot: Snapshot, settings: Settings) -> tuple[Finding, ...]:
-        asking = self._asking(snapshot, settings)
-        slices = {gateway.name: snapshot.slices.get(gateway.name, ()) for gateway in asking}
-        return self._stages.once(service_gateways.findings, asking, slices, settings)
+        requesting = self._requesting(snapshot, settings)
+        slices = {gateway.name: snapshot.slices.get(gateway.name, ()) for gateway in requesting}
+        return self._stages.once(service_gateways.findings, requesting, slices, settings)
 
     def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> SharedMap[Key, AttachedRoute]:
         """Return all routes, attached to their parents."""

@@ -53,9 +53,11 @@ class ExplainInput(Value, frozen=True, kw_only=True):
     caller: Caller
 
 
-def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: ExplainInput) -> ExplanationStatus:
+def explain(
+    compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, question: ExplainInput
+) -> ExplanationStatus:
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
-    request, caller = asked.request, asked.caller
+    request, caller = question.request, question.caller
     routed = with_chosen_id(request) if compiled.mesh.tracing else request
     decision = decide(compiled.mesh, where, routed, caller.home)
     if decision.entry is None and caller.is_scoped and not decision.is_refused:
@@ -67,7 +69,7 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
     return ExplanationStatus(
-        url=asked.url,
+        url=question.url,
         caller=ExplainedCaller(object=caller.object, identity=caller.identity, message=caller.note),
         service=at_service.service if at_service else "",
         gateway=gateway.gateway if gateway else "",
@@ -239,9 +241,9 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
         yield Tried(route=_explained(later), result="NotTried")
 
 
-def _other_host(host: str, chosen: str, asked: str) -> Tried:
-    fits = host_fits(host.lower(), asked)
-    condition = f"host {chosen} is more specific" if fits else f"host is {asked!r}, wanted {host}"
+def _other_host(host: str, chosen: str, requested: str) -> Tried:
+    fits = host_fits(host.lower(), requested)
+    condition = f"host {chosen} is more specific" if fits else f"host is {requested!r}, wanted {host}"
     return Tried(host=host, result="Failed", message=condition)
 
 

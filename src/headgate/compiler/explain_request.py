@@ -39,10 +39,10 @@ def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller
     client = read_client(spec.caller, spec.namespace)
     if client is None:
         return structs.replace(arrivals.gateway(compiled.mesh.trust_domain), home=spec.namespace)
-    if client.kind == "serviceaccount":
+    if client.kind == "ServiceAccount":
         return arrivals.account(compiled, snapshot, client.namespace, client.name)
     full = f"{client.namespace}/{client.name}"
-    if client.kind == "pod":
+    if client.kind == "Pod":
         if full not in snapshot.pods:
             raise NotFound(f"Pod {full} not found; give its namespace with -n")
         return arrivals.pod(compiled, snapshot, full)
@@ -65,9 +65,9 @@ def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:
 
 def _is_client(name: str, pod: MeshPod, client: RequestOrigin) -> bool:
     match client.kind:
-        case "pod":
+        case "Pod":
             return name == f"{client.namespace}/{client.name}"
-        case "serviceaccount":
+        case "ServiceAccount":
             return account_name(pod) == client.name
         case _:
             return deployment_of(pod.metadata) == client.name

@@ -134,10 +134,10 @@ _MEANINGS = {
         Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",
         Reason.NOT_ENFORCED: "The pod has no sidecar, or traffic bypasses it, so nothing enforces the object there.",
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
-        Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the proxies of a Gateway or a Service.",
-        Reason.OBJECT_REJECTED: "The API server rejects an object of the proxies of a Gateway or a Service, which keep the objects that they have.",
+        Reason.NO_RESOURCES: "A quota of the cluster forbids an object that the proxies of a Gateway or Service need.",
+        Reason.OBJECT_REJECTED: "The API server rejects an object that the proxies of a Gateway or Service need; they keep their current objects.",
         Reason.PODS_REFUSED: "The cluster refuses new pods of a Deployment with sidecars, for example because of a quota.",
-        Reason.GATEWAY_NOT_READY: "No proxy of the gateway of a Service is ready with its current configuration, for clients without a sidecar.",
+        Reason.GATEWAY_NOT_READY: "No proxy of a Service's gateway for clients without a sidecar is ready with its current configuration.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",
@@ -181,7 +181,7 @@ _MEANINGS = {
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
         Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
         Reason.AUDIT_WITHOUT_EFFECT: "The TrafficTarget is in audit mode, but another one or --access deny closes the same pods.",
-        Reason.GATEWAY_BYPASSED: "The Service asks for a gateway, but clients without a sidecar reach its own endpoints past it.",
+        Reason.GATEWAY_BYPASSED: "The Service requests a gateway, but clients without a sidecar reach its own endpoints past it.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; the rule allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {
@@ -191,7 +191,7 @@ _MEANINGS = {
         Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are rounded to multiples of 1/10 000.",
         Reason.NOT_ROUTED: "headgate does not route this port or Service.",
         Reason.CONSUMER_ROUTE: "The route is for clients in its own namespace only, which the gateway does not support.",
-        Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate carries the names of all of them.",
+        Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate has all their names.",
         Reason.FRACTION_ROUNDED: "The fraction of a mirror is rounded to the nearest millionth.",
     },
 }

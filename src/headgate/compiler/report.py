@@ -17,7 +17,7 @@ _NAMED_PODS = 3  # the largest number of pods that a message names
 class Finding(Value, frozen=True):
     """A problem or a note about an object.
 
-    `field` is the path as the user wrote it; `related` are other objects that the message names.
+    `field` is the path as the user wrote it; `related` has other objects that the message names.
     """
 
     about: Key
@@ -71,7 +71,7 @@ class StatusCondition(Value, frozen=True, kw_only=True):
 class ParentStatus(Value, frozen=True, kw_only=True):
     """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves.
 
-    `ports` are the Service ports where the route applies. `gateway_hosts` are ports of a Gateway, each with a host; the
+    `ports` has the Service ports where the route applies. `gateway_hosts` has ports of a Gateway, each with a host; the
     host is empty if some of the route's hosts on the port are wildcards.
     """
 
@@ -98,7 +98,7 @@ class SplitRoute(Value, frozen=True, kw_only=True):
 class ListenerOutcome(Value, frozen=True, kw_only=True):
     """The status of a listener.
 
-    `kinds` are the allowed kinds of routes as (group, kind); `attached` is the number of attached routes.
+    `kinds` has the allowed kinds of routes as (group, kind); `attached` is the number of attached routes.
     """
 
     name: str
@@ -108,7 +108,7 @@ class ListenerOutcome(Value, frozen=True, kw_only=True):
 
 
 class GatewayOutcome(Value, frozen=True, kw_only=True):
-    """The status of a Gateway; `ports` are those that proxies serve.
+    """The status of a Gateway; `ports` has those that proxies serve.
 
     The plane adds the condition Programmed, because the compiler does not know the proxies.
     """
@@ -147,7 +147,7 @@ class SidecarPods(Value, frozen=True, kw_only=True):
 
 
 class ServiceGateway(Value, frozen=True, kw_only=True):
-    """A request for a gateway: the Service `key`, the object that asks for it, and the value of the annotation.
+    """A request for a gateway: the Service `key`, the object that requests it, and the value of the annotation.
 
     `fault` says why the Service can't have a gateway; it is empty if it can. The gateway `serves` unless another one already
     does, that of the machine.
@@ -171,7 +171,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
     `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
-    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` are the
+    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
     requests for gateways of existing Services, sorted by Service.
     """
 

@@ -58,7 +58,7 @@ def _of_machine(service: Service) -> Iterator[tuple[str, str]]:
     spec = service.spec
     if spec.type in {"NodePort", "LoadBalancer"}:
         what = "ports of nodes" if spec.type == "NodePort" else "load balancers"
-        yield "spec.type", f"{spec.type} asks for {what}, and {_OPENED}"
+        yield "spec.type", f"{spec.type} requests {what}, and {_OPENED}"
     if spec.external_traffic_policy not in {"", CLUSTER}:
         yield "spec.externalTrafficPolicy", f"{spec.external_traffic_policy} is for ports of nodes, and {_OPENED}"
     if spec.external_ips:

@@ -1,7 +1,7 @@
-"""Find the Services that ask for a gateway: proxies behind them for clients without a sidecar (001 and 004; R32, D23).
+"""Find the Services that request a gateway: proxies behind them for clients without a sidecar (001 and 004; R32, D23).
 
-A Service asks for it by an annotation, or a Canary for its root Service. On one machine the gateway of the machine listens
-on the addresses of all Services, unless one asks for nginx: then nginx listens there.
+A Service requests it by an annotation, or a Canary for its root Service. On one machine the gateway of the machine listens
+on the addresses of all Services, unless one requests nginx: then nginx listens there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ READY = "GatewayReady"
 _FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
 
 
-def asking(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
+def requesting(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
     """Return the gateways that existing Services have or should have, sorted by Service.
 
-    A Canary asks only for a root Service in its own namespace. The annotation of the Service itself has precedence.
+    A Canary requests one only for a root Service in its own namespace. The annotation of the Service itself has precedence.
     """
     requested: dict[str, tuple[Key, str]] = {}
     for key, canary in snapshot.of(Canary):
@@ -38,7 +38,9 @@ def asking(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]
         if (own := service.metadata.annotations.get(SERVICE_GATEWAY)) is not None:
             requested[name] = key, own
     existing = (
-        (name, *ask, *snapshot.services[name]) for name, ask in sorted(requested.items()) if name in snapshot.services
+        (name, *request, *snapshot.services[name])
+        for name, request in sorted(requested.items())
+        if name in snapshot.services
     )
     return tuple(
         structs.replace(
@@ -77,7 +79,7 @@ def served_by_nginx(gateways: Sequence[ServiceGateway], settings: Settings) -> f
 def findings(
     gateways: Sequence[ServiceGateway], slices: Mapping[str, tuple[EndpointSlice, ...]], settings: Settings
 ) -> tuple[Finding, ...]:
-    """Return the findings about gateways. `slices` are the EndpointSlices of their Services without headgate's own."""
+    """Return the findings about gateways. `slices` has the EndpointSlices of their Services without headgate's own."""
     return tuple(
         finding for gateway in gateways for finding in _findings(gateway, slices.get(gateway.name, ()), settings)
     )

@@ -62,7 +62,7 @@ class KindSource(NamedTuple):
 class Snapshot:
     """All objects at one revision.
 
-    `objects` are the decoded objects. `mistakes` has the causes for invalid objects, and for fields that headgate
+    `objects` has the decoded objects. `mistakes` has the causes for invalid objects, and for fields that headgate
     does not read. `fail_closed` has the part of an invalid object that stays active (`compiler.fail_closed`).
     """
 

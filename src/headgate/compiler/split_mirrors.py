@@ -11,7 +11,7 @@ from headgate.resources.smi.split_fields import MIRROR
 def split_mirrors(key: Key, annotations: Mapping[str, str], usable: Mapping[str, Target]) -> tuple[Mirror, ...]:
     """Return the mirror of the split `key` on a port; empty without the annotation, or if its backend is not usable.
 
-    `usable` are the backends that can get requests on the port, by their names in the split.
+    `usable` has the backends that can get requests on the port, by their names in the split.
     """
     name, _, percentage = annotations.get(MIRROR, "").partition("=")
     target = usable.get(name)

@@ -53,7 +53,7 @@ class UnreachableRoute(NamedTuple):
 
 
 class RouteList(NamedTuple):
-    """The routes of a Service port or of a Gateway's host; `title` names it in messages. `unreachable` are some of them."""
+    """The routes of a Service port or of a Gateway's host; `title` names it in messages. `unreachable` has some of them."""
 
     title: str
     ref: PortRef | None
@@ -118,7 +118,7 @@ def _proven(
 ) -> Iterator[UnreachableRoute]:
     """Yield a route that gets no request, unless routes with the same effect get all its requests.
 
-    `same` are the matches of earlier routes with the same effect.
+    `same` has the matches of earlier routes with the same effect.
     """
     route = routes[number]
     match = conjunction(route.match)

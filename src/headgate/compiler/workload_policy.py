@@ -36,7 +36,7 @@ Allowed = tuple[RequestRule | ConnectionRule, ...]
 
 
 class TrafficTargets:
-    """All TrafficTargets (003). `accounts` are their destinations (`namespace/name`).
+    """All TrafficTargets (003). `accounts` has their destinations (`namespace/name`).
 
     A TrafficTarget closes the pods of its destination to all callers except its sources. This holds even if a
     part of it is missing or invalid: such a part allows nothing. A TrafficTarget in audit mode closes nothing.
@@ -124,7 +124,7 @@ class TrafficTargets:
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
         """Yield a finding for each rule whose protocol no port of its destination has.
 
-        `workloads` are the destination's workloads by TrafficTarget.
+        `workloads` has the destination's workloads by TrafficTarget.
         """
         for key, rules in self._rules.items():
             running = [
@@ -209,7 +209,7 @@ def _selected_pods(snapshot: Snapshot, namespace: str, selector: LabelSelector) 
 
 
 class TlsConfigs:
-    """All TLSConfigs (004; R73, R75, R78, D17). `pods` are the pods (`namespace/pod`) that each TLSConfig selects."""
+    """All TLSConfigs (004; R73, R75, R78, D17). `pods` has the pods (`namespace/pod`) that each TLSConfig selects."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))

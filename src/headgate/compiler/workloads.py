@@ -271,7 +271,7 @@ def _http_probes(pod: MeshPod) -> Iterator[HealthCheck]:
 def _port_checks(pod: MeshPod) -> Iterator[PortCheck]:
     """Yield the TCP and gRPC probes of the application, which the sidecar makes itself.
 
-    The kubelet asks the sidecar for them only if injection has moved them.
+    The kubelet requests them from the sidecar only if injection has moved them.
     """
     if PROBES not in pod.metadata.annotations:
         return

@@ -34,7 +34,7 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
         )
     ),
 )
-CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in the source files
+CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` have the names of the secrets in the source files
 ROOTS = "roots"
 MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further connections, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
@@ -78,7 +78,7 @@ def bootstrap(
 ) -> bytes:
     """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
-    `admin_socket` and `xds_socket` are paths of unix sockets that only their owner can open. `token` is the path of the
+    `admin_socket` and `xds_socket` have paths of unix sockets that only their owner can open. `token` is the path of the
     file with the output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is set.
     """
     if bool(xds_socket) == bool(xds):
@@ -178,8 +178,7 @@ def _at_socket(path: str) -> pb.Cluster:
 
 def _at_address(xds: XdsAddress) -> pb.Cluster:
     address = pb.Address(socket_address=pb.SocketAddress(address=xds.host, port_value=xds.port))
-    kind = pb.Cluster.DiscoveryType
-    cluster = _xds_cluster(kind.STATIC if _is_numeric(xds.host) else kind.STRICT_DNS, address)
+    cluster = _xds_cluster(host_discovery(xds.host), address)
     name = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.DNS, matcher=pb.StringMatcher(exact=xds.name)
     )
@@ -203,12 +202,13 @@ def _at_address(xds: XdsAddress) -> pb.Cluster:
     return cluster
 
 
-def _is_numeric(host: str) -> bool:
+def host_discovery(host: str) -> pb.Cluster.DiscoveryType:
+    """Return the type of a cluster with one endpoint: STATIC for an IP address, STRICT_DNS for a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return pb.Cluster.DiscoveryType.STRICT_DNS
+    return pb.Cluster.DiscoveryType.STATIC
 
 
 def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Cluster:

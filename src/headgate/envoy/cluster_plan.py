@@ -70,7 +70,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         """The settings to render: no whole backend is ejected, so that shares stay exact.
 
         Envoy limits ejections by their percentage of all endpoints of a cluster. Of several backends, the smallest one
-        keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change of a
+        keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change to a
         cluster replaces its connections. Ejection is off if no endpoint could be ejected, and for mirrors.
         """
         settings = self.resilience

@@ -30,6 +30,7 @@ QUERY_TRIES = 2
 """The timeout of a DNS query, and the number of attempts. Envoy waits for the first answer before a DNS cluster becomes
 active. These limits bound how long a name without an answer delays other clusters."""
 NOT_EJECTING = Resilience(ejection=None)
+NO_PEER = ExpectedPeer(identity="", server_name="")
 
 
 def cluster(
@@ -136,6 +137,20 @@ def direct_cluster(name: str, peer: ExpectedPeer) -> pb.Cluster:
     message = passthrough_cluster(name)
     message.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
     return message
+
+
+def identity_cluster() -> pb.Cluster:
+    """Return a cluster without endpoints that makes a proxy load its certificate and roots before it needs them.
+
+    The first endpoint with an identity reaches the old version of its cluster too, which has no TLS, and which serves until
+    the new version has its certificates. Without this cluster a proxy requested them only then, and sent requests in plaintext
+    meanwhile.
+    """
+    return pb.Cluster(
+        name=names.IDENTITY,
+        type=pb.Cluster.DiscoveryType.STATIC,
+        transport_socket=upstream_tls.transport_socket(NO_PEER),
+    )
 
 
 def passthrough_cluster(name: str) -> pb.Cluster:

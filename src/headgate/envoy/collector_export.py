@@ -1,10 +1,9 @@
 """Send metrics and spans to the user's OpenTelemetry collector: a second stats sink of a bootstrap, and a cluster for spans."""
 
-import ipaddress
-
 from google.protobuf import json_format
 
 from headgate.envoy import descriptors, names, pb
+from headgate.envoy.bootstrap import host_discovery
 from headgate.envoy.stats_sink import NODE
 from headgate.option import HostPort, parse_collector
 
@@ -51,17 +50,16 @@ def traces_cluster(address: str) -> pb.Cluster:
 
 
 def _cluster(name: str, collector: HostPort) -> pb.Cluster:
-    kind = pb.Cluster.DiscoveryType
     address = pb.Address(socket_address=pb.SocketAddress(address=collector.host, port_value=collector.port))
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address))
     cluster = pb.Cluster(
         name=name,
-        type=kind.STATIC if _is_numeric(collector.host) else kind.STRICT_DNS,
+        type=host_discovery(collector.host),
         connect_timeout=pb.Duration(seconds=_CONNECT_SECONDS),
         # By default Envoy uses only the IPv6 address of `localhost`, where many collectors do not listen.
         dns_lookup_family=pb.Cluster.DnsLookupFamily.V4_PREFERRED,
-        # By default Envoy asks for no configuration until the name is resolved or rejected. While DNS did not answer,
-        # it asked for none in 60 s.
+        # By default Envoy requests no configuration until the name is resolved or rejected. While DNS did not answer,
+        # it requested none in 60 s.
         wait_for_warm_on_init=pb.BoolValue(value=False),
         load_assignment=pb.ClusterLoadAssignment(
             cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
@@ -72,11 +70,3 @@ def _cluster(name: str, collector: HostPort) -> pb.Cluster:
         pb.pack(pb.HttpProtocolOptions(explicit_http_config=explicit))
     )
     return cluster
-
-
-def _is_numeric(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

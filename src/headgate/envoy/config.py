@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class Encoded(NamedTuple):
     """One encoded resource: `body` is a serialized `envoy.service.discovery.v3.Resource`, `digest` its version.
 
-    `needs` are the clusters that a proxy must have before it gets this resource.
+    `needs` has the clusters that a proxy must have before it gets this resource.
     """
 
     body: bytes
@@ -80,7 +80,7 @@ class Resources(Mapping[str, Encoded]):
         return len(self) == len(other) and all(other.get(name) == encoded for name, encoded in self.items())
 
     def has_same_parts_as(self, other: "Resources") -> bool:
-        """Return whether `common` and `own` are the same objects as in `other`."""
+        """Return whether `common` and `own` are identical to those of `other`."""
         return self.common is other.common and self.own is other.own
 
     def get(self, name: str, default: Any = None) -> Any:

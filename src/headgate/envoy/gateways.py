@@ -57,7 +57,7 @@ class ScopePlan(Value, frozen=True, kw_only=True):
 
 
 class PlannedListener(Value, frozen=True, kw_only=True):
-    """The listener of a Gateway port; `shares` are the clusters of a TCP port, empty on an HTTP port."""
+    """The listener of a Gateway port; `shares` has the clusters of a TCP port, empty on an HTTP port."""
 
     name: str
     address: str

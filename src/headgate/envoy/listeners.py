@@ -269,7 +269,7 @@ def _http(
 
 
 def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
-    """Return the router filter; `sent` are loggers of upstream requests.
+    """Return the router filter; `sent` has loggers of upstream requests.
 
     Envoy's own counters by response code are off. They would cost ten lookups per request, and the bootstrap keeps none
     of them (`bootstrap.KEPT_STATS`). So Envoy's counter `rq_error` of an endpoint does not include 5xx responses;

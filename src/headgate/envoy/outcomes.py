@@ -22,7 +22,7 @@ INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"
 
 
 class Code(NamedTuple):
-    """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags. `grpc` is the gRPC status.
+    """The outcome of a request. `status` is 0 without a response; `flags` has Envoy's response flags. `grpc` is the gRPC status.
 
     `marked`: the response has the header of a denial by access rules. `audited`: the response says that access rules would
     deny the request without audit mode.

@@ -51,7 +51,7 @@ def _of_any_method(retry: Retry | None) -> Iterator[str]:
 def by_method(route: pb.Route, methods: Collection[str] = (), retry: Retry | None = None) -> Iterator[pb.Route]:
     """Yield a route for requests that are not idempotent, and one for those that are; `route` has the policy `retry_policy`.
 
-    `methods` are those of its match; empty means every method. Where an attempt has a timeout and no `retry` says what to
+    `methods` has those of its match; empty means every method. Where an attempt has a timeout and no `retry` says what to
     repeat, there is one route only, because Envoy would repeat requests after a timeout too.
     """
     conditions = retry.conditions if retry else _default_conditions(route)

@@ -116,7 +116,7 @@ class Planner:
     """Plans the routes of one parent; `clusters` collects the clusters that they need, by name.
 
     `domain` is the domain of the mesh if the proxy calls endpoints with an identity by mTLS; empty for plaintext.
-    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
+    `opaque` has the Service ports whose pods are called with TCP, not HTTP.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ def plan_service_port(
 ) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
     """Plan the routes and clusters of a Service port; with `domain`, endpoints are called by mTLS.
 
-    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
+    `opaque` has the Service ports whose pods are called with TCP, not HTTP.
     """
     planner = Planner(table.ref, ready, protocols, domain=domain, opaque=opaque)
     listener = ListenerInfo(scheme="http", port=table.ref.port)

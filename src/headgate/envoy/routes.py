@@ -51,7 +51,7 @@ def address_scope(
 ) -> pb.ScopedRouteConfiguration:
     """Return the routes for redirected connections to one address, as a scope with an inline route configuration.
 
-    `named` are hosts with routes of their own.
+    `named` has hosts with routes of their own.
     """
     configuration = routes(plan)
     for hosts, own in named:
@@ -206,7 +206,7 @@ def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
 
 
 def _path(planned: PlannedRoute) -> PathEdit | None:
-    """Return the path change of a route or of its only share.
+    """Return the path change of a route or its only share.
 
     Envoy can change the path only for a whole route, not for one of several shares.
     """

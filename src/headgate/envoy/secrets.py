@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from headgate.envoy import names, pb
-from headgate.envoy.config import SECRET, Part
+from headgate.envoy import clusters, names, pb
+from headgate.envoy.config import CLUSTER, SECRET, Part
 from headgate.model.identities import Credential, PrivateText
 
 
 def parts(credential: Credential) -> Iterator[Part]:
-    """Yield a proxy's own certificate and the root certificates that it trusts."""
+    """Yield a proxy's own certificate and the root certificates that it trusts, and the cluster that keeps them loaded."""
+    yield Part(CLUSTER, names.IDENTITY, clusters.identity_cluster, ())
     yield Part(SECRET, names.IDENTITY, certificate, (names.IDENTITY, credential.chain, credential.key))
     yield Part(SECRET, names.ROOTS, roots, (names.ROOTS, credential.roots))
 

@@ -4,22 +4,25 @@ The caller's proxy counts all traffic, because only it knows which pod answered.
 workload of the reporting proxy. The server's proxy also counts plaintext traffic, by the caller's address. Series and
 attributes:
 
-mesh.latency      cluster, pod, backend, code   histogram in microseconds, on the client's side, from the first byte of
-                                                a request to the last of its response
-mesh.flagged      cluster, pod, backend, code   requests with one of Envoy's response flags, or without a response
-                                                status of 200 or above
-mesh.attempts     cluster, pod, backend, code   attempts at a server in which no program answered: no connection, or no
-                                                response on it. The request may have been repeated at another server,
-                                                and then counts there
-mesh.connections  cluster, pod, backend         connections that reached a server, on ports that are not HTTP
-mesh.failed       cluster, pod, backend         connections that reached no server
-mesh.sent         cluster, pod, backend         bytes from client to server, counted when a connection ends
-mesh.received     cluster, pod, backend         bytes from server to client, counted when a connection ends
+mesh.latency      cluster, pod, code       histogram in microseconds, on the client's side, from the first byte of a
+                                           request to the last of its response
+mesh.flagged      cluster, pod, code       requests with one of Envoy's response flags, or without a response status of
+                                           200 or above
+mesh.attempts     cluster, pod, code       attempts at a server in which no program answered: no connection, or no
+                                           response on it. The request may have been repeated at another server, and
+                                           then counts there
+mesh.connections  cluster, pod             connections that reached a server, on ports that are not HTTP
+mesh.failed       cluster, pod             connections that reached no server
+mesh.sent         cluster, pod             bytes from client to server, counted when a connection ends
+mesh.received     cluster, pod             bytes from server to client, counted when a connection ends
 
-mesh.denied       port, source, identity        on the server's side: connections that access rules denied
+mesh.denied       port, source, identity   on the server's side: connections that access rules denied
 
-Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod,
-or `other` if it belongs to no Service. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
+Series of the server's side have `port` and `source` instead of cluster and pod. `port` is that of the pod, or `other`
+if it belongs to no Service. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
+
+Each attribute costs 500 instructions or more for each request. So `cluster` has the backend too, after a blank
+(`split_backend`), and `code` the gRPC status.
 
 `pod` is `namespace/name:port`, a space and, with mTLS, the TLS version (`parse_pod`). For endpoints that are not
 pods it is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`).
@@ -28,8 +31,7 @@ If a route reached the backend through the split of a root, `backend` also has a
 there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
 `passthrough` for unknown addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and
 `backend` are empty if no server was tried; if none could be reached, they are those of the last attempt. An attribute
-without a value is empty or missing. `code` is for `outcomes.parse_code`; the gRPC status is a part of it, since each
-attribute costs 500 instructions for each request.
+without a value is empty or missing. `code` is for `outcomes.parse_code`.
 
 Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
 `mesh.latency` too if their response is complete (see `outcomes.Code`). A second series for each request would cost
@@ -71,11 +73,11 @@ _TLS = "%UPSTREAM_TLS_VERSION%"
 _HOSTNAME = "%UPSTREAM_HOST_NAME%"  # the address, if the endpoint has no hostname
 _POD = ("pod", f"{_HOSTNAME}{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA_KEY}:backend)%")
-_CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
-_ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
+_CLUSTER = "%UPSTREAM_CLUSTER%"
+_ROUTE_AND_CLUSTER = f"%ROUTE_NAME%{_CLUSTER}"
 SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
 """The attributes that describe the endpoint of a request."""
-UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
+UPSTREAM_ATTRIBUTES: Attributes = (("cluster", _ROUTE_AND_CLUSTER), *SERVER_ATTRIBUTES)
 """The attributes that describe the cluster and the endpoint of a request."""
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # only the first character, as servers without a sidecar may send any text
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED} %GRPC_STATUS_NUMBER%")
@@ -109,6 +111,12 @@ class CalledServer(NamedTuple):
 
 
 NO_POD = CalledServer("", 0, secured=False)
+
+
+def split_backend(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of a series, with `backend` as an attribute of its own."""
+    cluster, _, backend = attributes.get("cluster", "").partition(" ")
+    return {**attributes, "cluster": cluster, "backend": backend}
 
 
 def parse_pod(text: str) -> CalledServer:
@@ -156,7 +164,7 @@ def route_name_without_cluster(parent: str) -> str:
 
 def requests() -> list[pb.AccessLog]:
     """Return the loggers that count the requests of a connection manager."""
-    return _requests(UPSTREAM_ATTRIBUTES)
+    return _requests(_upstream(_ROUTE_AND_CLUSTER))
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
@@ -165,22 +173,21 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
     The connection manager must flush its access log when a tunnel is established, not only when the tunnel ends. Envoy then
     flushes it for upgrades such as WebSockets too, so requests count only when they end.
     """
+    upstream = _upstream(_ROUTE_AND_CLUSTER)
     tunnel, kinds = _method_is_connect(), pb.AccessLogType
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
     ended = _of_kind(kinds.DownstreamEnd)
     return [
-        *_requests(UPSTREAM_ATTRIBUTES, _method_is_connect(inverted=True), ended),
-        _logger([_counter(CONNECTIONS, UPSTREAM_ATTRIBUTES)], tunnel, established),
-        _logger(_bytes(UPSTREAM_ATTRIBUTES), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
-        _logger(
-            [_counter(FAILED, UPSTREAM_ATTRIBUTES)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)
-        ),
+        *_requests(upstream, _method_is_connect(inverted=True), ended),
+        _logger([_counter(CONNECTIONS, upstream)], tunnel, established),
+        _logger(_bytes(upstream), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
+        _logger([_counter(FAILED, upstream)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
     ]
 
 
 def upstream_requests() -> list[pb.AccessLog]:
     """Return the router's access loggers: they count mirrored requests, and attempts in which no program answered."""
-    attributes = (_CLUSTER, *SERVER_ATTRIBUTES)
+    attributes = _upstream(_CLUSTER)
     copies = _requests(attributes, _has_header(_INTERNAL), cel_filter(_IS_MIRROR), latency=_UNTIL_ANSWERED)
     unanswered = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=UNANSWERED_FLAGS))
     said_so = (_status(pb.ComparisonFilter.Op.GE, FIRST_FAILURE), cel_filter(_IS_UNREACHED))
@@ -191,7 +198,7 @@ def upstream_requests() -> list[pb.AccessLog]:
 
 def connections(name: str) -> list[pb.AccessLog]:
     """Return the loggers that count the connections of a TCP listener, for `log_connections`."""
-    return _connections((_CLUSTER, *SERVER_ATTRIBUTES), failed=(("cluster", name), *SERVER_ATTRIBUTES))
+    return _connections(_upstream(_CLUSTER), failed=_upstream(name))
 
 
 def passthrough_connections(name: str) -> list[pb.AccessLog]:
@@ -204,9 +211,11 @@ def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
 
     `pod` has the format of `clusters.pod_and_port`; the name of the cluster does not contain the pod.
     """
-    tags = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
-    attributes = tuple((tag, text) for tag, text in tags if text)  # Envoy rejects an empty value
-    return _connections(attributes)
+    return _connections((("cluster", f"{name} {backend}"), ("pod", f"{pod}{_TLS}")))
+
+
+def _upstream(cluster: str) -> Attributes:
+    return ("cluster", f"{cluster} {_BACKEND[1]}"), _POD
 
 
 def log_connections(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
@@ -358,7 +367,7 @@ def _of_kind(kind: pb.AccessLogType) -> pb.AccessLogFilter:
 
 
 def _status(op: pb.ComparisonFilter.Op, status: int) -> pb.AccessLogFilter:
-    value = pb.RuntimeUInt32(default_value=status, runtime_key="headgate.status")
+    value = pb.RuntimeUInt32(default_value=status)  # without a runtime key, which Envoy would look up for each request
     return pb.AccessLogFilter(
         status_code_filter=pb.StatusCodeFilter(comparison=pb.ComparisonFilter(op=op, value=value))
     )

@@ -44,7 +44,7 @@ class Node(Value, frozen=True, kw_only=True):
     A gateway with `service` serves this Service (`namespace/name`). A gateway with neither serves all Gateways, listens on
     all Service addresses and is an HTTP proxy too.
 
-    `proxy_address` and `proxy_port` are the address of the HTTP proxy. `try_socket` is the path of the unix socket
+    `proxy_address` and `proxy_port` locate the HTTP proxy. `try_socket` is the path of the unix socket
     for `headgate try`, empty if there is none.
     """
 
@@ -106,7 +106,7 @@ class MeshSettings(NamedTuple):
 class PortView(NamedTuple):
     """A Service port and everything that its resources depend on.
 
-    `address` and `port` are where the proxy listens for the port; `address` is empty if it does not listen. `proxy_pods` are the
+    `address` and `port` are where the proxy listens for the port; `address` is empty if it does not listen. `proxy_pods` has the
     pods that clients of the HTTP proxy may call by their own addresses, and `named_pods` by their names. `direct_pods` are
     those for clients with redirected connections.
     """

@@ -20,7 +20,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 class Record(Value, frozen=True, kw_only=True):
     """The state of an object: its content as JSON, and its writers.
 
-    `writers` are the times and names of the field managers in managedFields that wrote the object itself, newest first.
+    `writers` has the times and names of the field managers in managedFields that wrote the object itself, newest first.
     `owner` is the controller that owns the object, such as `Canary website`; empty if there is none. `position` is the file
     and line of the manifest that headgate has applied, as `FILE:LINE`.
     """

@@ -13,7 +13,7 @@ _RESTORED = ("labels", "annotations", "ownerReferences")
 
 
 class Restoration(Value, frozen=True, kw_only=True):
-    """A step to an earlier revision. `present` and `wanted` are the object's contents, None without the object.
+    """A step to an earlier revision. `present` and `wanted` hold the object's contents, None without the object.
 
     `skipped` is the reason if the step is left out; empty if it is not.
     """

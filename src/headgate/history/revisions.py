@@ -108,7 +108,7 @@ def changes_between(
     seconds: float,
     objects: Mapping[Key, Record] = MappingProxyType({}),
 ) -> Written:
-    """Return the changes to objects between two states. `seconds` is the current time since the epoch, `objects` are all objects now.
+    """Return the changes to objects between two states. `seconds` is the current time since the epoch, `objects` has all objects now.
 
     A write that changes only the status, managedFields or bookkeeping of an object is no change.
     """

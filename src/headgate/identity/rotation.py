@@ -55,7 +55,7 @@ class Proxies(Protocol):
 class Rotation:
     """Rotates the root. `request` is the text of the last request; a text that was handled before has no effect.
 
-    `trusted` are the roots that all clients of the control plane's servers trust, if their certificates have the same root.
+    `trusted` has the roots that all clients of the control plane's servers trust, if their certificates have the same root.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 async def run(options: Options, credentials: CredentialSource) -> None:
-    """Run a replica until canceled. `credentials` are those for the API server.
+    """Run a replica until canceled. `credentials` has those for the API server.
 
     Raises LeaseLost when the replica can't renew the Lease and must stop.
     """
@@ -171,7 +171,7 @@ class _Gateways(NamedTuple):
 
     @property
     def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:
-        """The findings about objects that ask for proxies."""
+        """The findings about objects that request proxies."""
         return self.proxies.findings, self.of_services.findings
 
     async def run(self, live_state: LiveState) -> None:

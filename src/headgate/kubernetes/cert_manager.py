@@ -68,15 +68,15 @@ class CertManagerIssuer:
     async def issue(self, spec: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key and its certificate, which cert-manager signed. Raises IssueError."""
         check_domain(spec, self._trust_domain)
-        asked = await asyncio.to_thread(signing_request, spec)
+        requested = await asyncio.to_thread(signing_request, spec)
         try:
             if self._trusted is not None and not self.roots.get():
                 await self._read(self._trusted)
-            status = await self._answer(asked.chain, lifetime)
+            status = await self._answer(requested.chain, lifetime)
         except StoreError as error:
             raise IssueError(f"could not request a certificate from {self._ref}: {error}") from error
-        chain = self._accept(asked, spec, status, lifetime)
-        return Credential(chain=chain, key=asked.key, roots=self.roots.get(), issued=self._clock())
+        chain = self._accept(requested, spec, status, lifetime)
+        return Credential(chain=chain, key=requested.key, roots=self.roots.get(), issued=self._clock())
 
     async def run(self) -> None:
         """Read the file of roots again whenever it changes; return at once if there is none."""
@@ -130,11 +130,11 @@ class CertManagerIssuer:
                     return status
         raise AssertionError("unreachable: a watch does not end")
 
-    def _accept(self, asked: Leaf, spec: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
+    def _accept(self, requested: Leaf, spec: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
         """Verify the signed certificate and return its chain as PEM. Raises IssueError if it is not as requested."""
         place = f"the answer of {self._ref}"
         chain = read_certificates(_text(status.get("certificate"), place), place)
-        _check_answer(chain[0], asked, spec, place)
+        _check_answer(chain[0], requested, spec, place)
         check_validity(chain, self._clock(), place)
         if self._trusted is not None:
             check_chain(chain, read_certificates(self.roots.get(), str(self._trusted)), place)
@@ -195,9 +195,9 @@ def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueErr
     return IssueError(f"{ref} has not signed ({how}: {condition.get('message') or condition.get('reason')}); {hint}")
 
 
-def _check_answer(leaf: x509.Certificate, asked: Leaf, spec: CertificateSpec, place: str) -> None:
+def _check_answer(leaf: x509.Certificate, requested: Leaf, spec: CertificateSpec, place: str) -> None:
     """Raise IssueError unless a certificate is for the requested key and has the requested names."""
-    if leaf.public_key() != read_key(asked.key, place).public_key():
+    if leaf.public_key() != read_key(requested.key, place).public_key():
         raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
     try:
         names = set(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)

@@ -16,7 +16,7 @@ ANSWER_S = 30.0
 class Connection:
     """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them.
 
-    `session` is the HTTP session that all requests share; None if each request opens a session. `sockets` are those of all
+    `session` is the HTTP session that all requests share; None if each request opens a session. `sockets` has those of all
     sessions.
     """
 

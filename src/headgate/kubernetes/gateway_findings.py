@@ -1,6 +1,6 @@
 """Apply the objects of gateways on a cluster; findings about those that the API server rejects, and about their pods.
 
-Findings are about a Gateway, or about the object that asks for the gateway of a Service.
+Findings are about a Gateway, or about the object that requests the gateway of a Service.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from headgate.envoy.proxy_container import WITHDRAWAL_S
 def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the spec of a pod that runs the proxy of a Gateway, apart from its ServiceAccount.
 
-    `resources` are the requests and limits of its container; if they are empty, it has the default requests of sidecars.
+    `resources` has the requests and limits of its container; if they are empty, it has the default requests of sidecars.
     When the pod ends, its proxy requests clients to close their connections, and waits until they have.
     """
     settings = proxy_settings()

@@ -108,7 +108,7 @@ def _permissions(rule: RoleRule, namespace: str) -> Iterator[Permission]:
 def denied_permission(message: str, details: Mapping[str, Any], path: str) -> Permission | None:
     """Return the permission that a 403 for the request at `path` is about; None if it is about none.
 
-    `message` and `details` are those of the Status. The API server also answers with 403 for other reasons, such as a
+    `message` and `details` come from the Status. The API server also answers with 403 for other reasons, such as a
     ResourceQuota. Without the permission to create the object of an apply, its message is `KIND "NAME" is forbidden: `.
     """
     name = str(details.get("name", ""))
@@ -154,7 +154,7 @@ def _list(permissions: Sequence[Permission]) -> str:
 
 
 class Reviewer(NamedTuple):
-    """Asks the API server for permissions by `post`: those of its own user, or those of the user `name` in `groups`."""
+    """Queries the API server for permissions by `post`: those of its own user, or those of the user `name` in `groups`."""
 
     post: Callable[[str, Object], Awaitable[Object]]
     name: str = ""

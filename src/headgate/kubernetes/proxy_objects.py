@@ -32,7 +32,7 @@ def has_labels(obj: Object, labels: Mapping[str, str]) -> bool:
 
 
 def object_metadata(name: str, program: str, added: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
-    """Return the metadata of the objects of one Gateway or Service; `added` are further labels."""
+    """Return the metadata of the objects of one Gateway or Service; `added` has further labels."""
     labels = {**added, **own_labels(program), **pod_selector(program, name)}
     return {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(annotations)}
 

@@ -51,7 +51,7 @@ _LABELS = own_labels(PROGRAM)
 
 
 class WantedGateways(NamedTuple):
-    """What the objects of users ask for: the gateways, the EndpointSlices of their Services, and those of gateways."""
+    """What the objects of users request: the gateways, the EndpointSlices of their Services, and those of gateways."""
 
     gateways: tuple[ServiceGateway, ...] = ()
     slices: Mapping[str, tuple[EndpointSlice, ...]] = {}
@@ -78,7 +78,7 @@ class ProxyImages(NamedTuple):
 class ServiceGateways:
     """Creates, updates and deletes the objects of gateways of Services.
 
-    `findings` are about the objects that ask for gateways: the API server rejects an object, or no pod gets ready.
+    `findings` are about the objects that request gateways: the API server rejects an object, or no pod gets ready.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ServiceGateways:
         self._events = events
         self._images = options
         self._steps = Steps(clock)
-        self._asked: WantedGateways | None = None
+        self._requested: WantedGateways | None = None
         self._changed = asyncio.Event()
 
     async def run(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
@@ -102,7 +102,7 @@ class ServiceGateways:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="Deployments and pods of gateways of Services")
             tasks.create_task(self._observe(compiled, snapshot), name="Services with gateways")
-            await self._steps.repeat(self._reconcile_asked, self._changed, "gateways of Services can't be read")
+            await self._steps.repeat(self._reconcile_requested, self._changed, "gateways of Services can't be read")
 
     async def _follow(self) -> None:
         async for _ in follow_all(self._store, _OWN_KINDS):
@@ -111,36 +111,36 @@ class ServiceGateways:
     async def _observe(self, compiled: Latest[Compiled | None], snapshot: Latest[Snapshot | None]) -> None:
         async for current in compiled.changes():
             objects = snapshot.get()
-            if current and objects and (asked := asked_in(current, objects)) != self._asked:
-                self._asked = asked
+            if current and objects and (requested := requested_in(current, objects)) != self._requested:
+                self._requested = requested
                 self._changed.set()
 
-    async def _reconcile_asked(self) -> None:
-        if self._asked:
-            await self.reconcile(self._asked)
+    async def _reconcile_requested(self) -> None:
+        if self._requested:
+            await self.reconcile(self._requested)
 
-    async def reconcile(self, asked: WantedGateways) -> None:
-        """Apply the objects of gateways that changed, and delete those of gateways that no object asks for.
+    async def reconcile(self, requested: WantedGateways) -> None:
+        """Apply the objects of gateways that changed, and delete those of gateways that no object requests.
 
         A failed step does not stop the remaining ones, and waits before its next attempt. Raises HeadgateError if the
         objects can't be read.
         """
         deployments = {deployment["metadata"]["name"]: deployment for deployment in await self._own(*_DEPLOYMENT)}
         pods = await self._own(POD.group, POD.kind, NAMESPACE)
-        gateways = {_proxy_name(gateway.name): gateway for gateway in asked.gateways if not gateway.fault}
+        gateways = {_proxy_name(gateway.name): gateway for gateway in requested.gateways if not gateway.fault}
         steps, applied = [], dict[str, tuple[str, Key]]()
         for name, gateway in gateways.items():
             if self._images.can_run(gateway.proxy):
                 step = self._deployment_step(name, gateway, deployments.get(name))
                 applied[name] = step.failure, gateway.about
                 steps.append(step)
-            steps += self._slice_steps(gateway, asked, [pod for pod in pods if _runs(pod, gateway.name)])
+            steps += self._slice_steps(gateway, requested, [pod for pod in pods if _runs(pod, gateway.name)])
         kept = {gateway.name for gateway in gateways.values()}
-        for service, (key, _) in asked.written.items():
+        for service, (key, _) in requested.written.items():
             if service not in kept:
                 steps.append(self._deletion(f"the EndpointSlice of the former gateway of {service}", key))
         for name, deployment in deployments.items():
-            if name not in gateways and _service_of(deployment) not in asked.written:
+            if name not in gateways and _service_of(deployment) not in requested.written:
                 budget = DISRUPTION_BUDGET.key(NAMESPACE, name)
                 steps.append(self._deletion(f"the Deployment {name}", budget, Key(*_DEPLOYMENT, name)))
         await self._steps.run(steps)
@@ -172,7 +172,7 @@ class ServiceGateways:
         deployment, budget = proxy_objects(metadata, {PROXY_OF_SERVICE: gateway.name}, spec)
         deployment = {**deployment, "spec": {**deployment["spec"], "progressDeadlineSeconds": START_DEADLINE_S}}
         digest = digest_of([deployment, budget])
-        failure = f"the proxies of the gateway of the Service {gateway.name} can't be updated"
+        failure = f"the gateway proxies of the Service {gateway.name} can't be updated"
 
         async def apply_both() -> None:
             if digest != applied_digest(existing) or failure in self._steps.failures:
@@ -182,25 +182,25 @@ class ServiceGateways:
         return ReconcileStep(failure, apply_both, digest)
 
     def _slice_steps(
-        self, gateway: ServiceGateway, asked: WantedGateways, pods: Sequence[Object]
+        self, gateway: ServiceGateway, requested: WantedGateways, pods: Sequence[Object]
     ) -> Iterator[ReconcileStep]:
         """Yield the step that leads clients to a gateway, or past it.
 
         The slice is written once a pod is ready. If a user gives the Service a selector again, the slice is deleted when the
         selected pods are endpoints, so that clients always have an endpoint.
         """
-        key, before = asked.written.get(gateway.name, (None, None))
-        has_other_endpoints = any(slice_.endpoints for slice_ in asked.slices.get(gateway.name, ()))
+        key, before = requested.written.get(gateway.name, (None, None))
+        has_other_endpoints = any(slice_.endpoints for slice_ in requested.slices.get(gateway.name, ()))
         if gateway.service.spec.selected and (has_other_endpoints or not key):
             if key:
-                yield self._deletion(f"the EndpointSlice of the gateway of {gateway.name}", key)
+                yield self._deletion(f"the gateway's EndpointSlice of {gateway.name}", key)
             return
         new_slice = endpoint_slice(gateway, pods)
         if not key and not any(endpoint["conditions"]["ready"] for endpoint in new_slice["endpoints"]):
             return
         digest = digest_of(new_slice)
         if before is None or before.metadata.annotations.get(DIGEST) != digest:
-            failure = f"the EndpointSlice of the gateway of the Service {gateway.name} can't be updated"
+            failure = f"the gateway's EndpointSlice of the Service {gateway.name} can't be updated"
             work = partial(self._lead, gateway, with_digest(new_slice, digest), is_first=before is None)
             yield ReconcileStep(failure, work, digest)
 
@@ -220,8 +220,8 @@ class ServiceGateways:
         return ReconcileStep(f"{what} can't be deleted", delete)
 
 
-def asked_in(compiled: Compiled, snapshot: Snapshot) -> WantedGateways:
-    """Return what the objects of users ask for; the snapshot is the compiled one, or a newer one."""
+def requested_in(compiled: Compiled, snapshot: Snapshot) -> WantedGateways:
+    """Return what the objects of users request; the snapshot is the compiled one, or a newer one."""
     gateways = compiled.report.service_gateways
     return WantedGateways(
         gateways, {gateway.name: snapshot.slices.get(gateway.name, ()) for gateway in gateways}, snapshot.gateway_slices

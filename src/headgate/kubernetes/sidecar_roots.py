@@ -39,7 +39,7 @@ class _Observed(NamedTuple):
 class SidecarRoots:
     """Writes the ConfigMaps, and restores them after changes by other clients and in namespaces that are created again.
 
-    `written` are the roots that are in all namespaces with proxies, or empty while some namespaces lack them.
+    `written` has the roots that are in all namespaces with proxies, or empty while some namespaces lack them.
     """
 
     def __init__(self, store: Store, certificate: Latest[Credential]) -> None:

@@ -24,6 +24,7 @@ from headgate.objects.ports import Change, Listing, merged
 from headgate.resources.gateway_api.proxies import PARAMETERS
 from headgate.resources.kind import ServedKind, split_api_version
 from headgate.resources.meta import Input, Key, Object
+from headgate.resources.pod_templates import REPLACING_KINDS
 from headgate.resources.registry import KINDS, find, key_of
 from headgate.resources.versions import from_hub, to_hub
 
@@ -36,7 +37,7 @@ LATE_S = 30
 """Seconds after the end of a watch: if the server has sent nothing by then, the connection is broken."""
 BOOKMARK_S = 150.0
 """Seconds without an event or a bookmark, after which a watch is broken. Servers that send bookmarks send one a minute."""
-STATUS_KINDS = (("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"))
+STATUS_KINDS = REPLACING_KINDS
 """The workloads whose missing pods the status of the mesh counts. Those of a ReplicaSet are its Deployment's."""
 _METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
     *STATUS_KINDS,

@@ -22,7 +22,7 @@ EMPTY, EPSILON, CHARS, JOIN, ANY_OF, REPEAT, EDGE = range(7)
 class Expression:
     """An expression. The nodes of an `Algebra` are equal if and only if they are the same object.
 
-    `mask` are the characters of CHARS, `edge` is the assertion of EDGE. A REPEAT has `least` to `most` texts of its part.
+    `mask` has the characters of CHARS, `edge` is the assertion of EDGE. A REPEAT has `least` to `most` texts of its part.
     """
 
     __slots__ = ("edge", "kind", "least", "mask", "most", "number", "parts")

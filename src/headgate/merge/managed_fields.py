@@ -209,7 +209,7 @@ def updated(live: Object, new: Object, managers: Managers, write: Write) -> Mana
 
 
 Changes: TypeAlias = Callable[[str], ChangedPaths]
-"""Returns the changes of a write in one version of the kind; no changes if the objects can't be converted to it."""
+"""Returns a write's changes in one version of the kind; no changes if the objects can't be converted to it."""
 
 
 def changes(live: Object, new: Object, write: Write) -> Changes:

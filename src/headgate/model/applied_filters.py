@@ -23,7 +23,7 @@ def backend_request(request: Request, route: Route, share: Filters) -> Request:
 def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:
     """Return the URL of a route's redirect; an empty text if the route has no redirect.
 
-    `scheme` and `port` are those of the listener. The port in the URL is the redirect's port, else the default port of
+    `scheme` and `port` come from the listener. The port in the URL is the redirect's port, else the default port of
     the redirect's scheme, else the listener's port. A default port is omitted from the URL (HTTPRequestRedirectFilter).
     """
     redirect = route.redirect

@@ -55,7 +55,7 @@ def is_rounded(weights: Sequence[int]) -> bool:
 def layout(counts: tuple[int, ...]) -> tuple[SlotRun, ...]:
     """Return the slots of all backends as runs, in the order of the slots.
 
-    `counts` are the numbers of slots by backend; they add up to 10 000.
+    `counts` has the numbers of slots by backend; they add up to 10 000.
     """
     owners = [FIRST] * TOTAL
     left = list(counts)

@@ -63,7 +63,7 @@ def parse_id(text: str) -> Account | None:
 class Credential(Value, frozen=True, kw_only=True):
     """The certificate chain and private key of a proxy as PEM; the key is never printed.
 
-    The proxy's own certificate comes first in `chain`. `roots` are the root certificates that the proxy trusts.
+    The proxy's own certificate comes first in `chain`. `roots` has the root certificates that the proxy trusts.
     `issued` is the time of issue in seconds since the epoch, 0 if unknown. The certificate is valid from an earlier
     time, because the clocks of machines differ.
     """

@@ -57,7 +57,7 @@ class Path(Value, frozen=True, kw_only=True, order=True):
 class Match(Value, frozen=True, kw_only=True, order=True):
     """Conditions on requests, all of which must hold.
 
-    Empty `methods` means every method. `other_paths` are conditions that the path must meet in addition to `path`.
+    Empty `methods` means every method. `other_paths` has conditions that the path must meet in addition to `path`.
     """
 
     path: Path | None = None

@@ -10,7 +10,7 @@ RETRIES_MS = 10_000
 class Ejection(Value, frozen=True, kw_only=True):
     """When a proxy ejects an endpoint, that is, sends it no request for some time. Times are in milliseconds.
 
-    `gateway_errors` are consecutive responses 502, 503 or 504, `errors` consecutive 5xx responses, and `local_errors`
+    `gateway_errors` limits consecutive responses 502, 503 or 504, `errors` consecutive 5xx responses, and `local_errors`
     consecutive attempts without a response: refused, reset or timed out. 0 counts nothing. The first ejection of an
     endpoint lasts `time`, each further one `time` longer, up to `max_time`. At most `max_percent` of the endpoints are
     ejected at once.
@@ -27,7 +27,7 @@ class Ejection(Value, frozen=True, kw_only=True):
 class Retry(Value, frozen=True, kw_only=True):
     """Which requests a proxy repeats in addition to unsent ones, and how often. Times are in milliseconds.
 
-    `codes` are statuses of any method, and `grpc` names of gRPC statuses. `conditions` apply to idempotent methods only:
+    `codes` has statuses of any method, and `grpc` names of gRPC statuses. `conditions` apply to idempotent methods only:
     `5xx`, `gateway-error` and `reset`. `budget` is the maximum percentage of repeated requests among the active ones.
     """
 

@@ -53,7 +53,7 @@ class RequestRule(Value, frozen=True, kw_only=True):
 class ConnectionRule(Value, frozen=True, kw_only=True):
     """An access rule of a grant for non-HTTP ports: it allows connections to `ports`.
 
-    `name` is that of the TCPRoute. `ports` are those of the workload, or of Services that forward to it; empty means all.
+    `name` is that of the TCPRoute. `ports` has those of the workload, or of Services that forward to it; empty means all.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ConnectionRule(Value, frozen=True, kw_only=True):
 class Grant(Value, frozen=True, kw_only=True):
     """The permissions that a TrafficTarget (`origin`) gives to the identities `sources` (SPIFFE IDs).
 
-    `port` limits the permissions to one port of the workload; 0 means all. `requests` and `connections` are rules.
+    `port` limits the permissions to one port of the workload; 0 means all. `requests` and `connections` have rules.
     """
 
     origin: Key
@@ -147,7 +147,7 @@ class InboundPort(Value, frozen=True, kw_only=True):
 class Workload(Value, frozen=True, kw_only=True):
     """A pod with a sidecar.
 
-    `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` are the DNS names in its certificate
+    `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` has the DNS names in its certificate
     (R75). `uid` distinguishes the pod from earlier pods of the same name; empty if unknown. `tls_mode` is the current
     mode, and `target_tls_mode` is the last mode of the mTLS migration. A transparent sidecar intercepts all traffic of
     the pod. An explicit sidecar listens on the pod's address, and is the HTTP proxy of its process. `traces` is for spans.
@@ -287,7 +287,7 @@ class Route(Value, frozen=True, kw_only=True):
 
     `origin` is the object that defines the route; None for a Service without routes. `name` is unique in the origin:
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
-    splits with matches, the rule becomes several routes; `split_matches` are the matches that the requests of this
+    splits with matches, the rule becomes several routes; `split_matches` has the matches that the requests of this
     route fit. With `redirect`, the proxy answers with a redirect. Without `retry`, `envoy.retries` has the default.
     """
 
@@ -318,7 +318,7 @@ class RouteTable(Value, frozen=True, kw_only=True):
 class Frontend(Value, frozen=True, kw_only=True):
     """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
 
-    `unbindable` are the ports on which headgate has no permission to listen; clients reach them only through the HTTP
+    `unbindable` has the ports on which headgate has no permission to listen; clients reach them only through the HTTP
     proxy. With `other_proxy`, a proxy without xDS listens on the address, instead of the gateway.
     """
 
@@ -352,7 +352,7 @@ class ListenerCertificate(Value, frozen=True, kw_only=True):
 class GatewayPort(Value, frozen=True, kw_only=True):
     """A port of a Gateway (`namespace/name`) on the Gateway's own address. HTTP and HTTPS ports have `hosts`, by name.
 
-    `tls` are pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
+    `tls` has pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
     TCP ports have one route, `connections`.
     """
 

@@ -215,7 +215,7 @@ def _joined_cookie(values: Iterable[str]) -> str:
 
 
 def _upgrade(fields: _Fields) -> bool:
-    """Return whether the request asks for WebSocket. All other protocols are ignored: they are an offer (RFC 9110, 7.8)."""
+    """Return whether the request has an upgrade to WebSocket. All other protocols are ignored: they are an offer (RFC 9110, 7.8)."""
     written = fields.get("upgrade")
     if written is None or "upgrade" not in _tokens(fields.get("connection")):
         return False

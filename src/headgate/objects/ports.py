@@ -70,7 +70,7 @@ Invalid.
 """
 
 ChangeListener = Callable[[Change], None]
-"""A function that the store calls with each change of a kind, once the change is durable and before other tasks run.
+"""A function that the store calls with each change to a kind, once the change is durable and before other tasks run.
 
 The store does not call it for rejected writes and dry runs.
 """
@@ -224,8 +224,8 @@ class Ports(NamedTuple):
     """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
 
     Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
-    only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` are those
-    of parts of the host about users' objects, for the statuses and Events of these objects. `unwritten` are further ones,
+    only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` has those
+    of parts of the host about users' objects, for the statuses and Events of these objects. `unwritten` has further ones,
     about objects whose status belongs to another controller.
     """
 

@@ -36,8 +36,8 @@ class AllowedRequests(NamedTuple):
 class AccessChange(Value, frozen=True, kw_only=True):
     """Requests that callers may send in one mesh only, to a port of workloads that have the identity `destination`.
 
-    `sources` are SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
-    `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` are the
+    `sources` has SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
+    `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` has the
     TrafficTargets of the other mesh. Without an `example` it is not decided whether there are such requests.
     """
 

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.compiler.explain_request import pods_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.workloads import excluded_ports, has_sidecar
@@ -23,8 +24,9 @@ from headgate.plan.departures import Departure, Side, bypass_message, bypasses, 
 from headgate.plan.lines import access_line
 from headgate.plan.plan import AccessRow, Differences, NewFinding, sent_to
 from headgate.resources.inspect import Answer
-from headgate.resources.pod_owners import deployment_of
 from headgate.resources.regexes import fault
+from headgate.resources.registry import SERVICE, SERVICE_ACCOUNT
+from headgate.resources.request_spec import CALLER_KINDS, RequestOrigin
 
 UNGUARDED = frozenset(
     reason.value
@@ -42,11 +44,7 @@ UNGUARDED = frozenset(
 )
 """Reasons of new findings after which a comparison of access is not complete."""
 GATEWAY = "gateway"
-_KINDS = {
-    word: names.singular
-    for names in map(names_of, ("ServiceAccount", "Deployment", "Pod", "Service"))
-    for word in names.words
-}
+_KINDS = {word: kind for kind in (*CALLER_KINDS, SERVICE.kind) for word in names_of(kind).words}
 
 
 class InvalidCheck(HeadgateError):
@@ -134,7 +132,7 @@ class _Party(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return self.kind if self.kind == GATEWAY else f"{self.kind} {self.namespace}/{self.name}"
+        return self.kind if self.kind == GATEWAY else f"{self.kind.lower()} {self.namespace}/{self.name}"
 
 
 def no_new_access(plan: Differences, left_out: Collection[str] = ()) -> CheckVerdict:
@@ -195,7 +193,7 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
 def _foreign(mesh: Mesh, server: _Party) -> Iterator[CheckAnswer]:
     """Yield the ready addresses of a Service that belong to no pod of the mesh."""
     full = f"{server.namespace}/{server.name}"
-    for entry in mesh.endpoints if server.kind == _KINDS["service"] else ():
+    for entry in mesh.endpoints if server.kind == SERVICE.kind else ():
         for target in entry.ready:
             if entry.ref.service == full and not target.workload:
                 yield CheckAnswer(
@@ -248,7 +246,7 @@ def _identities(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Sequence[str]:
     """Return the identities of a caller, and PLAINTEXT, because a pod can call without its sidecar."""
     if party.kind == GATEWAY:
         return (gateway_id(mesh.trust_domain),)
-    if party.kind == _KINDS["serviceaccount"]:
+    if party.kind == SERVICE_ACCOUNT.kind:
         return spiffe_id(mesh.trust_domain, party.namespace, party.name), PLAINTEXT
     names = sorted(_pods(mesh, snapshot, party))
     if not names:
@@ -259,7 +257,7 @@ def _identities(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Sequence[str]:
 
 def _pods(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Iterator[str]:
     full = f"{party.namespace}/{party.name}"
-    if party.kind == _KINDS["service"]:
+    if party.kind == SERVICE.kind:
         service = snapshot.services.get(full)
         selected = (
             snapshot.selected(party.namespace, service[1].spec.selected) if service and service[1].spec.selected else ()
@@ -267,16 +265,9 @@ def _pods(mesh: Mesh, snapshot: Snapshot, party: _Party) -> Iterator[str]:
         ready = (target.workload for entry in mesh.endpoints if entry.ref.service == full for target in entry.ready)
         yield from {name for name in (*selected, *ready) if name in snapshot.pods}
         return
-    for name, pod in snapshot.pods.items():
-        if name.partition("/")[0] != party.namespace:
-            continue
-        own = {
-            _KINDS["serviceaccount"]: account_name(pod),
-            _KINDS["deployment"]: deployment_of(pod.metadata),
-            _KINDS["pod"]: name.partition("/")[2],
-        }
-        if own.get(party.kind) == party.name:
-            yield name
+    for kind in CALLER_KINDS:
+        if kind == party.kind:
+            yield from pods_of(snapshot, RequestOrigin(kind=kind, namespace=party.namespace, name=party.name))
 
 
 def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterator[CheckAnswer]:

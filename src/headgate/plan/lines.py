@@ -31,7 +31,7 @@ def lines(plan: Differences) -> Iterator[str]:
 
 
 def access_line(row: AccessRow) -> str:
-    """Return a change of access in one line."""
+    """Return an access change in one line."""
     verb = "may send" if row.type == "Gained" else "may no longer send"
     certain = "" if row.certain else f" ({MAY_DIFFER})"
     to = str(row.entry) if row.entry else f"{callers_words((row.destination,))}, port {row.port}"

@@ -89,7 +89,7 @@ class AccessRule(Answer, frozen=True, kw_only=True):
 class AccessRow(Answer, frozen=True, kw_only=True):
     """Requests that callers may send to pods in one world only.
 
-    `callers` are SPIFFE IDs, `*` for every ServiceAccount that no rule names, and an empty text for plaintext. `destination` is the SPIFFE
+    `callers` has SPIFFE IDs, `*` for every ServiceAccount that no rule names, and an empty text for plaintext. `destination` is the SPIFFE
     ID of the pods. Without a `rule`, the pods are open. If requests to an `entry` move to the port of `moved_service`, whose
     pods deny them, there is no destination and no rule.
     """
@@ -190,7 +190,7 @@ def _of_guarded(
 
 
 def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[RequestChange]:
-    """Yield the changes of requests; classes with the same change are in one item."""
+    """Yield the request changes; classes with the same change are in one item."""
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
     for request_class in classes:
         entry, causes = request_class.entry, tuple(_route_causes(request_class, world))
@@ -291,7 +291,7 @@ def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origi
 
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
-    """Return the changes of access; pods with the same change are in one row."""
+    """Return the access changes; pods with the same change are in one row."""
     pods_by_row: dict[AccessRow, list[str]] = {}
     for change in changes:
         row = _access_row(change, world)
@@ -340,7 +340,7 @@ def rows_of_moved_requests(
 
 
 def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:
-    """Yield the objects that may cause a change of access: access rules, and the routes that they name."""
+    """Yield the objects that may cause an access change: access rules, and the routes that they name."""
     for key in dict.fromkeys(key for key in (change.origin, *change.closed_by) if key):
         yield key, "spec"
     if change.origin:

@@ -27,7 +27,7 @@ class PlanSpec(Answer, frozen=True, kw_only=True):
 class PlanStatus(Answer, frozen=True, kw_only=True):
     """What a change does, and a verdict for each check.
 
-    `ignored` are objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
+    `ignored` has objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
     they are created again.
     """
 

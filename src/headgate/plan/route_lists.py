@@ -32,7 +32,7 @@ class ListedRoute(NamedTuple):
 class RouteDifference(NamedTuple):
     """Requests that fit `before` first in the old list and `after` first in the new one, and their parts in an example.
 
-    `excluded` are the matches of earlier rules that may fit some of these requests.
+    `excluded` has the matches of earlier rules that may fit some of these requests.
     Without `values` it is not decided whether there are such requests.
     """
 

@@ -44,9 +44,9 @@ class Entry(Answer, frozen=True, kw_only=True, order=True):
 class RequestClass(Value, frozen=True, kw_only=True):
     """The requests to an entry that meet all conditions of `match`, unless an earlier route takes them.
 
-    `old_route` and `new_route` are the routes that they take; None if no route matches. Without an `example` it is not
-    decided whether there are such requests. `taken` are the matches of earlier routes
-    that may take some of them, and `authorities` are usual hosts of the entry. `is_rest` means that `match` is empty, but other routes take some requests.
+    `old_route` and `new_route` name the routes that they take; None if no route matches. Without an `example` it is not
+    decided whether there are such requests. `taken` has the matches of earlier routes
+    that may take some of them, and `authorities` has usual hosts of the entry. `is_rest` means that `match` is empty, but other routes take some requests.
     """
 
     entry: Entry

@@ -29,7 +29,7 @@ class World(NamedTuple):
 
     Findings are reported about the objects `known`; None means all objects. `snapshots` have the objects of both; without
     them it is not compared which pods have a sidecar. `makers` has the changed object of each object that follows from it.
-    `deleted` are the objects that the change deletes; None means all that are not compiled any more.
+    `deleted` has the objects that the change deletes; None means all that are not compiled any more.
     """
 
     before: Compiled

@@ -16,7 +16,7 @@ from headgate.telemetry.counters.flows import GATEWAY, Peer
 class _CallerIndex(NamedTuple):
     """The pods and workloads of the mesh in `compiled`, indexed to find a caller.
 
-    `proxied` are the addresses of workloads with a proxy. `pods` maps the address of an endpoint to the name of its
+    `proxied` has the addresses of workloads with a proxy. `pods` maps the address of an endpoint to the name of its
     pod. `workloads` maps a pod's name to its workload. `identities` maps an identity to a pod's name, if only one pod
     has the identity.
     """

@@ -1,4 +1,4 @@
-"""The EndpointSlices that a controller would write for Services after a change of them or of their pods: for plans. Pure."""
+"""The EndpointSlices that a controller would write for Services after a change to them or to their pods: for plans. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -31,7 +31,7 @@ class Feed:
     """Lists and watches the objects of each kind. `snapshot` is None until each kind has been listed.
 
     Each new snapshot has the next revision number. `seen` counts batches of watched changes, including batches that
-    leave the snapshot unchanged. `records` has the objects of the last batch for the history. `rewritten` are the kinds (group
+    leave the snapshot unchanged. `records` has the objects of the last batch for the history. `rewritten` has the kinds (group
     and name) whose statuses the reader of the feed writes: only their objects are kept as they were written.
     """
 

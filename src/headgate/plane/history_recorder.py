@@ -67,7 +67,7 @@ class HistoryRecorder:
         self._last = CompiledObjects()  # before the next change
         self._opened: CompiledObjects | None = None  # before the last revision
         self._caused: frozenset[Key] = frozenset()  # the objects of the last revision, while its consequences may come
-        self._count: Latest[int] = Latest(0)  # of the changes of the log
+        self._count: Latest[int] = Latest(0)  # of the changes in the log
         self._saved = 0  # the count when it was saved
         self._saving = asyncio.Lock()
 

@@ -1,6 +1,6 @@
 """Answers requests from the sidecars of pods that end by themselves, such as the pods of Jobs.
 
-Such a sidecar must end after the application. It asks the control plane whether the application has ended, because it has no
+Such a sidecar must end after the application. It queries the control plane whether the application has ended, because it has no
 permission to read its pod. Each proxy that ends first waits here until its last requests are reported.
 """
 
@@ -20,7 +20,7 @@ from headgate.xds.authentication import StatusError
 from headgate.xds.proxy_requests import HAS_ENDED, WAIT_FOR_REPORT, Question, ReportRequest, SidecarAnswer
 from headgate.xds.unary_methods import CheckNode, UnaryMethod
 
-MAX_CONCURRENT_READS = 4  # limits the load on the API server when many sidecars ask
+MAX_CONCURRENT_READS = 4  # limits the load on the API server when many sidecars query
 MAX_REPORT_WAIT_S = 30.0  # much longer than the few seconds between two reports of a proxy
 _NODE_PARTS = 3
 

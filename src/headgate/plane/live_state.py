@@ -40,7 +40,7 @@ NOTHING_RECORDED = Recorded()
 class LiveState:
     """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged.
 
-    `history` has the recorded revisions; None before they are loaded, and in a standby. `of_host` are the host's findings.
+    `history` has the recorded revisions; None before they are loaded, and in a standby. `of_host` has the host's findings.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper 
 class HostProxies(NamedTuple):
     """The gateways and the paths that the host sets before the first build.
 
-    `gateways` are the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
+    `gateways` has the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
     `headgate try` uses.
     """
 

@@ -26,7 +26,7 @@ async def made_objects(
 ) -> Made:
     """Return what follows from writes and deletions. `before` has the objects without them.
 
-    `canaries` are the function of Canaries and the DNS domain of Services.
+    `canaries` has the function of Canaries and the DNS domain of Services.
     """
     makes, domain = canaries
     after = with_objects(before, {**{key_of(obj): obj for obj in written}, **dict.fromkeys(deleted)})

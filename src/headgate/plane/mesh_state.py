@@ -31,7 +31,7 @@ class HostState(NamedTuple):
     """The state of the control plane's environment.
 
     `pods` is None if a Kubernetes cluster runs the pods, `store` if its API server has the objects, and `workloads` if the
-    pods can't be read. `missing_kinds` are the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` are further problems.
+    pods can't be read. `missing_kinds` has the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` has further problems.
     """
 
     pods: PodCounts | None = None

@@ -44,7 +44,7 @@ Verdicts = Mapping[Key, tuple[StatusCondition, ...]]
 
 
 class ComparedMirror(Value, frozen=True, kw_only=True):
-    """The rules that mirror to a Service port. `fractions` are the different fractions that they copy."""
+    """The rules that mirror to a Service port. `fractions` has the different fractions that they copy."""
 
     rules: tuple[Rule, ...]
     fractions: frozenset[Fraction]

@@ -19,6 +19,7 @@ from headgate.resources.inspect import (
 )
 from headgate.resources.meta import Object, Resource, part
 from headgate.resources.pod_owners import controller, deployment_of
+from headgate.resources.pod_templates import REPLACING_KINDS
 
 _WISHES = {
     (True, True): ("remove the sidecar", "false"),
@@ -28,7 +29,6 @@ _WISHES = {
 }
 """What a user may want, and the label's value for it. The keys are whether the pod has a sidecar and whether a new pod
 gets a sidecar."""
-_RESTARTABLE = ("StatefulSet", "DaemonSet")
 
 
 class PodFacts(NamedTuple):
@@ -162,6 +162,6 @@ def _replacement(pod: Object) -> str:
     deployment = deployment_of(read({"metadata": pod["metadata"]}, Resource).metadata)
     if deployment:
         return f"replace the pod: kubectl -n {namespace} rollout restart deployment/{deployment}"
-    if owner and owner.kind in _RESTARTABLE:
+    if owner and any(kind == owner.kind for _, kind in REPLACING_KINDS):
         return f"replace the pod: kubectl -n {namespace} rollout restart {owner.kind.lower()}/{owner.name}"
     return "replace the pod: delete it, and create it again"

@@ -22,9 +22,10 @@ from headgate.plane.replaced_pods import Workloads, with_predicted_pods
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.gateway_api.gateway import IP_ADDRESS, Gateway, GatewayAddress
 from headgate.resources.meta import Key, Object
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import key_of
 
-_RECREATING = ("DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet")
+_RECREATING = frozenset(kind.kind for kind in TEMPLATED_KINDS if kind.replicated and kind.owns_pods)
 """Kinds of controllers that create a deleted pod again."""
 _FIRST_GATEWAY = int(IPv4Address("198.51.100.1"))  # for documentation (RFC 5737), so no Gateway has it
 
@@ -45,9 +46,9 @@ class PredictedWrites(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The objects after a change. `changed` are all objects that may differ, and `makers` have the written object of a made one.
+    """The objects after a change. `changed` has all objects that may differ, and `makers` have the written object of a made one.
 
-    `on_creation` are pods (`namespace/name`) that differ only once they are created again.
+    `on_creation` has pods (`namespace/name`) that differ only once they are created again.
     """
 
     snapshot: Snapshot

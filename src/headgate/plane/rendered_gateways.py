@@ -97,7 +97,7 @@ class RenderedGateways:
         pod = snapshot.pods.get(name) if snapshot else None
         service = pod.metadata.annotations.get(PROXY_OF_SERVICE, "") if pod else ""
         if not service or not name.startswith(f"{SYSTEM_NAMESPACE}/"):
-            raise StatusError(grpc.StatusCode.NOT_FOUND, f"pod {name} is not that of a gateway of a Service")
+            raise StatusError(grpc.StatusCode.NOT_FOUND, f"pod {name} belongs to no gateway of a Service")
         return service
 
 

@@ -21,7 +21,7 @@ from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
 from headgate.resources.pod_owners import DEPLOYMENT, deployment_of, ownership_of
-from headgate.resources.pod_templates import pod_of_template
+from headgate.resources.pod_templates import REPLACING_KINDS, pod_of_template
 from headgate.resources.registry import POD, TLS_CONFIG, find_written
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 
@@ -29,8 +29,6 @@ _OF_CONTROLLERS = ("pod-template-hash", "controller-revision-hash", "controller-
 NAMESPACE = "Namespace"
 _DECIDING = (NAMESPACE, TLS_CONFIG.kind, SIDECAR_KIND.kind)
 """Kinds of objects that decide what injection adds to pods."""
-_REPLACING = ("DaemonSet", "Deployment", "StatefulSet")
-"""Kinds that replace their pods when their template changes."""
 
 
 class Workloads(NamedTuple):
@@ -117,7 +115,7 @@ def _of_template(snapshot: Snapshot, obj: Object, sidecars: Sidecars, number: in
     if not names:
         pod = created_pod(snapshot, _pod_named_after(obj, workload), sidecars, number)
         return {POD.key(workload.namespace, workload.name): pod} if pod else {}
-    if workload.kind not in _REPLACING or spec.get("paused"):
+    if (workload.group, workload.kind) not in REPLACING_KINDS or spec.get("paused"):
         return {}
     return _from_template(snapshot, obj, names, sidecars)
 

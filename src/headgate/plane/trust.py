@@ -29,7 +29,7 @@ class Trust:
     def __init__(self, issuer: Issuer, settings: Settings, trusted: Latest[str] | None = None) -> None:
         """Use an issuer. If it is the embedded issuer, `run` also rotates its root.
 
-        `trusted` are the roots that all clients of the control plane's servers trust; None if no client uses TLS.
+        `trusted` has the roots that all clients of the control plane's servers trust; None if no client uses TLS.
         """
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._issuer = issuer

@@ -44,7 +44,7 @@ def workload_counts(
     `failures` has the reason for each pod, by uid, that the host could not run. With `only_meshed`, only workloads with a
     pod that has a sidecar count. Pods that have ended or are being deleted do not count. `now` is in seconds since the epoch.
 
-    `workloads` are Deployments and other objects that keep pods running, and Jobs. The pods of a Job may fail: only a Job
+    `workloads` has Deployments and other objects that keep pods running, and Jobs. The pods of a Job may fail: only a Job
     that has failed itself, or a pod of it that can't start, needs attention.
     """
     members: defaultdict[Ref, list[_Pod]] = defaultdict(list)

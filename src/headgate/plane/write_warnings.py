@@ -158,6 +158,6 @@ def _effect(world: World, write: _Write, pods: Sequence[str]) -> Sequence[str]:
         only_served = write.old is None or write.new is None
         text = quote(world, only_served=only_served, command=write.command, on_creation=pods)
     except Exception:  # a bug there must not stop a write
-        log.exception("the effect of a write of %s can't be described", write.key)
+        log.exception("the effect of the write to %s can't be described", write.key)
         return ()
     return [text] if text else ()

@@ -19,7 +19,7 @@ class Haproxy(NamedTuple):
     program: str
 
     def check(self, directory: Path, main: Path) -> str:
-        """Return why HAProxy rejects a file; empty if it accepts it, or if this machine has no HAProxy to ask."""
+        """Return why HAProxy rejects a file; empty if it accepts it, or if this machine has no HAProxy."""
         if not self.program:
             return ""
         messages = output_of_failure([self.program, "-c", "-f", str(directory / main)])

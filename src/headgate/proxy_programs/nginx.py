@@ -36,7 +36,7 @@ class Nginx(NamedTuple):
     program: str
 
     def check(self, directory: Path, main: Path) -> str:
-        """Return why nginx rejects a file; empty if it accepts it, or if this machine has no nginx to ask."""
+        """Return why nginx rejects a file; empty if it accepts it, or if this machine has no nginx."""
         return output_of_failure(self.command(directory, main, "-t", "-q")) if self.program else ""
 
     def reload(self, directory: Path) -> str:

@@ -17,7 +17,7 @@ USERS = "excluded-users"
 
 
 class Exclusions(NamedTuple):
-    """Ports, addresses and users whose connections are not redirected; `excluded_addresses` are IPv4 and IPv6 CIDRs.
+    """Ports, addresses and users whose connections are not redirected; `excluded_addresses` has IPv4 and IPv6 CIDRs.
 
     Inbound ports are the pod's own, outbound ports those of destinations. Users are numeric (uid).
     """

@@ -84,10 +84,10 @@ def _change_loopback(request: int, *, ignored: int) -> None:
     """
     address, _, length = INBOUND_SOURCE[6].partition("/")
     try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asked:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as control:
             number = socket.if_nametoindex("lo")
             fcntl.ioctl(
-                asked, request, struct.pack(_REQUEST, socket.inet_pton(socket.AF_INET6, address), int(length), number)
+                control, request, struct.pack(_REQUEST, socket.inet_pton(socket.AF_INET6, address), int(length), number)
             )
     except OSError as error:
         if error.errno != ignored:
@@ -217,7 +217,7 @@ def _reject_host_network() -> None:
 def is_host(pid: str, net: int, first: int) -> bool:
     """Return whether this process is in the network namespace of the machine's first process.
 
-    `pid` is the link /proc/self/ns/pid. `net` and `first` are the inodes of /proc/thread-self/net/dev and /proc/1/net/dev, 0
+    `pid` is the link /proc/self/ns/pid. `net` and `first` have the inodes of /proc/thread-self/net/dev and /proc/1/net/dev, 0
     if hidden. Each network namespace has its own inode, and unlike /proc/1/ns/net all users may read it. In a container
     the first process is the pod's own, so the answer is False.
     """

@@ -37,7 +37,7 @@ NOWHERE = Route(split=Split(targets=()))
 class PortHost(Value, frozen=True, kw_only=True):
     """The routes for some host names of a port, in the order in which the first match is used.
 
-    `names` are full names, `*.example.com`, or `*` for every other host. With `edge`, the client is outside the mesh,
+    `names` has full names, `*.example.com`, or `*` for every other host. With `edge`, the client is outside the mesh,
     so headers that only proxies set are removed. `listener` is as in HostRoutes. `where` names the port in messages.
     """
 
@@ -84,7 +84,7 @@ class ProxyPort(Value, frozen=True, kw_only=True):
 class Selection(Value, frozen=True, kw_only=True):
     """What a renderer renders: the ports, and all endpoints and protocols that their routes may need.
 
-    With `dns`, the endpoints are those of `Chosen.dns`. `omissions` are those of every proxy.
+    With `dns`, the endpoints are those of `Chosen.dns`. `omissions` has those of every proxy.
     """
 
     ports: tuple[ProxyPort, ...]

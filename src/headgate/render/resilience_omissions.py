@@ -19,7 +19,7 @@ _RETRY = "the proxy repeats no request that a backend has answered"
 def resilience_omissions(mesh: Mesh, routes: Iterable[Route], owners: Iterable[Key]) -> Iterator[Omission]:
     """Yield an omission for each Service and each rule whose settings some routes have.
 
-    `owners` are the Services whose ports are rendered. Timeouts of requests and attempts are carried out.
+    `owners` has the Services whose ports are rendered. Timeouts of requests and attempts are carried out.
     """
     several = tuple(routes)
     names = {f"{key.namespace}/{key.name}" for key in owners if key.kind == SERVICE.kind}

@@ -35,7 +35,7 @@ class CaStatus(Input, frozen=True, kw_only=True):
     """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it, and
     `unknown` if its keys can't be read.
 
-    `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` are the total
+    `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` have the total
     numbers. `distributing` says that the API server and the volumes of pods may not have the new root yet. `answered` is the text of the last handled request for a rotation.
     """
 

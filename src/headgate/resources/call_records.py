@@ -8,7 +8,7 @@ class CallRecord(Answer, frozen=True, kw_only=True):
 
     `metadata` names the called ServiceAccount. `caller` is a ServiceAccount as `namespace/name`; it is empty for callers that
     prove no identity, which `plaintext_caller` names by pod or address. `port` is the pod's, 0 for ports of no Service.
-    `would_refuse` are the calls that a TrafficTarget in audit mode would refuse.
+    `would_refuse` has the calls that a TrafficTarget in audit mode would refuse.
     """
 
     metadata: ObjectName

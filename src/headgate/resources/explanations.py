@@ -1,22 +1,15 @@
 """The explanation of a request in the inspect API: the request as its spec; where it goes, and why, as its status."""
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
 from headgate.resources.meta import Key
-from headgate.resources.request_spec import RequestSpec, read_client
+from headgate.resources.request_spec import CallerKind, RequestSpec, read_client
 
 MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
 PLAINTEXT: Literal["Plaintext"] = "Plaintext"
 PLAIN = "the Service itself (no route)"
 GATEWAY_CALLER = "the gateway"
-CallerKind: TypeAlias = Literal["Pod", "Deployment", "ServiceAccount"]
-_CALLER_KINDS: Mapping[str, CallerKind] = {
-    "pod": "Pod",
-    "deployment": "Deployment",
-    "serviceaccount": "ServiceAccount",
-}
 
 
 class HeaderField(Answer, frozen=True, kw_only=True):
@@ -37,7 +30,7 @@ class ExplanationSpec(Answer, frozen=True, kw_only=True):
     """A request. Without a `caller` the gateway sends it; `gateway` is the Gateway that it goes through.
 
     A short host name means a Service in the namespace of the explanation. With the number of a `revision`, the objects are
-    those of then.
+    those of that revision.
     """
 
     url: str
@@ -66,7 +59,7 @@ def explanation_spec(request: RequestSpec, revision: int = 0) -> ExplanationSpec
         url=request.url,
         method=request.method,
         headers=tuple(HeaderField(name=name, value=value) for name, value in request.headers),
-        caller=RequestCaller(kind=_CALLER_KINDS[origin.kind], name=origin.name) if origin else None,
+        caller=RequestCaller(kind=origin.kind, name=origin.name) if origin else None,
         gateway=request.via.partition("/")[2],
         revision=revision,
     )
@@ -75,7 +68,7 @@ def explanation_spec(request: RequestSpec, revision: int = 0) -> ExplanationSpec
 class Arrival(Answer, frozen=True, kw_only=True):
     """The outcome of a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
 
-    `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` are the access rule
+    `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` name the access rule
     that allows the request, `message` says why it is allowed or denied, and `remedy_message` what the user can change.
     """
 
@@ -135,7 +128,7 @@ class ChosenMatch(Answer, frozen=True, kw_only=True):
 class ExplainedRoute(Answer, frozen=True, kw_only=True):
     """A route: the object that defines it, null for a Service without routes; and its rule or match there.
 
-    If a rule's backends are roots of splits, the rule becomes one route for each match of these splits. `matches` are the
+    If a rule's backends are roots of splits, the rule becomes one route for each match of these splits. `matches` has the
     matches of splits that requests of this route fit.
     """
 
@@ -196,7 +189,7 @@ class Sanitizing(Answer, frozen=True, kw_only=True):
 class Stickiness(Answer, frozen=True, kw_only=True):
     """How a split keeps a user at one backend: by a cookie or header called `name`, or by the client's address.
 
-    `service` and `port` are the backend of the request's user, if the request identifies one; with a `status_code`, the proxy
+    `service` and `port` name the backend of the request's user, if the request identifies one; with a `status_code`, the proxy
     answers this user itself.
     """
 
@@ -220,7 +213,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
 
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
     is null if none matches. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
-    get traffic. `candidates` are the routes in the order of precedence.
+    get traffic. `candidates` has the routes in the order of precedence.
     """
 
     url: str

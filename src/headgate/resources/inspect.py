@@ -4,9 +4,9 @@ The API stores nothing: its objects are computed for each request. Fields whose 
 `messages`; all other fields have values for programs. A reference to an object is a `Key`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Meta, field
 
@@ -38,6 +38,19 @@ class AnswerList(Answer, frozen=True, kw_only=True):
 
     metadata: Mapping[str, Any] = {}
     api_version: str = API_VERSION
+
+
+class _Named(Protocol):
+    @property
+    def metadata(self) -> ObjectName: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def in_namespace(objects: Iterable[N], namespace: str) -> tuple[N, ...]:
+    """Return the objects in a namespace; all if it is empty."""
+    return tuple(obj for obj in objects if namespace in ("", obj.metadata.namespace))
 
 
 class ExactShare(Answer, frozen=True, kw_only=True):
@@ -141,7 +154,7 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 class Proxy(Answer, frozen=True, kw_only=True):
     """One proxy. A sidecar has the namespace and the name of its pod; a gateway is in `headgate-system`.
 
-    `service_account` and `deployment` are those of the pod.
+    `service_account` and `deployment` belong to the pod.
     """
 
     metadata: ObjectName
@@ -216,7 +229,7 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
     """A Sidecar that was added to a pod, or that selects the pod.
 
     `generation` is the generation that was added, and `newest` the Sidecar's current generation; 0 means none.
-    `conflicts` are items that were not added, because the pod has items of the same names.
+    `conflicts` has items that were not added, because the pod has items of the same names.
     """
 
     name: str
@@ -228,7 +241,7 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
 class PodSidecar(Answer, frozen=True, kw_only=True):
     """Why a pod has a sidecar or none. `sidecar` is its kind, `transparent` or `explicit`, or empty.
 
-    `messages` are facts that explain its behavior, and `advice_messages` say what to do to change it.
+    `messages` has facts that explain its behavior, and `advice_messages` say what to do to change it.
     """
 
     metadata: ObjectName
@@ -276,7 +289,7 @@ class TapRequest(Answer, frozen=True, kw_only=True):
 
 
 class TapResponse(Answer, frozen=True, kw_only=True):
-    """A response. `status` is 0 if there was none; `flags` and `details` are Envoy's response flags and details."""
+    """A response. `status` is 0 if there was none; `flags` and `details` have Envoy's response flags and details."""
 
     status: int
     flags: tuple[str, ...] = ()

@@ -126,7 +126,7 @@ class MeshProblem(Answer, frozen=True, kw_only=True):
 class MeshState(Answer, frozen=True, kw_only=True):
     """The state of the mesh. `healthy` means that there are no problems. `version` is that of headgate.
 
-    `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
+    `missing_kinds` has kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
     while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
     """
 

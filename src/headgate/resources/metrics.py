@@ -1,6 +1,6 @@
 """Types of TrafficMetrics, for the metrics API and its clients (004, R83 to R95).
 
-Values are quantities: `10m` with the unit `seconds` and `10` with the unit `ms` are the same latency.
+Values are quantities: `10m` with the unit `seconds` equals `10` with the unit `ms`.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
 class MetricsSecurity(Input, frozen=True, kw_only=True, gc=False):
     """The number of an edge's requests and connections (`exchanged`), and how many of them used mutual TLS (`secured`).
 
-    `clients` and `servers` are SPIFFE IDs.
+    `clients` and `servers` have SPIFFE IDs.
     """
 
     exchanged: int

@@ -11,11 +11,18 @@ _TEMPLATE, _OF_CRON_JOB = "spec.template", "spec.jobTemplate.spec.template"
 
 
 class TemplatedKind(NamedTuple):
-    """A kind with a pod template at `path`. A kind that is `replicated` keeps a number of pods running."""
+    """A kind with a pod template at `path`.
+
+    - `replicated`: whether it keeps a number of pods running.
+    - `owns_pods`: whether it owns its pods, not another kind that it creates: a ReplicaSet, a Job.
+    - `replaces_pods`: whether it replaces its pods after a change to the template.
+    """
 
     kind: str
     path: str = _TEMPLATE
     replicated: bool = True
+    owns_pods: bool = True
+    replaces_pods: bool = False
 
     @property
     def group(self) -> str:
@@ -24,15 +31,17 @@ class TemplatedKind(NamedTuple):
 
 
 TEMPLATED_KINDS = (
-    TemplatedKind("Deployment"),
+    TemplatedKind("Deployment", owns_pods=False, replaces_pods=True),
     TemplatedKind("ReplicaSet"),
-    TemplatedKind("StatefulSet"),
-    TemplatedKind("DaemonSet"),
+    TemplatedKind("StatefulSet", replaces_pods=True),
+    TemplatedKind("DaemonSet", replaces_pods=True),
     TemplatedKind("ReplicationController"),
     TemplatedKind("Job", replicated=False),
-    TemplatedKind("CronJob", _OF_CRON_JOB, replicated=False),
+    TemplatedKind("CronJob", _OF_CRON_JOB, replicated=False, owns_pods=False),
 )
 """All workloads, those that people write most first."""
+REPLACING_KINDS = tuple((templated.group, templated.kind) for templated in TEMPLATED_KINDS if templated.replaces_pods)
+"""The group and name of workloads that replace their pods after a change to the template."""
 REPLICATED_KINDS = tuple((templated.group, templated.kind) for templated in TEMPLATED_KINDS if templated.replicated)
 """The group and name of workloads that keep a number of pods running."""
 _PATHS: Mapping[tuple[str, str], str] = {

@@ -16,6 +16,7 @@ from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh import sidecar, tls_config
 from headgate.resources.mesh.canary import kind as canary
 from headgate.resources.meta import Key, Object
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.smi import http_route_group, port_routes, traffic_split, traffic_target
 
 KINDS = (
@@ -51,7 +52,11 @@ EVENT = Kind(KindNames("events.k8s.io", "Event", "events"))
 DISRUPTION_BUDGET = Kind(names_of("PodDisruptionBudget", "policy"), versions=("v1", "v1beta1"))
 LIMIT_RANGE = next(kind for kind in FURTHER_KINDS if (kind.group, kind.kind) == ("", "LimitRange"))
 """The bounds of a namespace, into which injection fits sidecars."""
-OWNERS = tuple(Kind(names_of(kind)) for kind in ("ReplicationController", "DaemonSet", "StatefulSet", "Job"))
+OWNERS = tuple(
+    Kind(names_of(templated.kind))
+    for templated in TEMPLATED_KINDS
+    if templated.owns_pods and templated.kind != replica_set.KIND.kind
+)
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
 CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, *OWNERS)
 """The kinds that headgate reads or writes on a cluster."""

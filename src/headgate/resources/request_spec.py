@@ -3,6 +3,8 @@
 Commands and the inspect API share this module, so both accept the same words and report the same errors.
 """
 
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from headgate.errors import HeadgateError
@@ -11,9 +13,10 @@ from headgate.resources.meta import Value
 
 PORTS = {"http": 80, "https": 443}
 _GATEWAYS = names_of("Gateway").words
-_CLIENTS = {
-    word: names.singular for names in map(names_of, ("Pod", "Deployment", "ServiceAccount")) for word in names.words
-}
+CallerKind: TypeAlias = Literal["Pod", "Deployment", "ServiceAccount"]
+CALLER_KINDS: tuple[CallerKind, ...] = get_args(CallerKind)
+"""The kinds that name the sender of a request."""
+_CLIENTS: Mapping[str, CallerKind] = {word: kind for kind in CALLER_KINDS for word in names_of(kind).words}
 
 
 class BadRequest(HeadgateError):
@@ -25,9 +28,9 @@ class BadRequest(HeadgateError):
 
 
 class RequestOrigin(Value, frozen=True, kw_only=True):
-    """The sender of requests: `kind` is pod, deployment or serviceaccount."""
+    """The sender of requests."""
 
-    kind: str
+    kind: CallerKind
     namespace: str
     name: str
 

@@ -27,7 +27,7 @@ class ChangeOwner(Answer, frozen=True, kw_only=True):
 class ObjectChange(Answer, frozen=True, kw_only=True):
     """The change to an object. `by` is the field manager of its writer, empty if it is unknown.
 
-    `owner` is the controller that owns the object. `file` and `line` are those of the manifest
+    `owner` is the controller that owns the object. `file` and `line` come from the manifest
     that the change came from, when `headgate up` applied it; those of the owner's manifest if the controller made the change.
     `writes` is the number of writes; only those of controllers are combined. `Unchanged` means that the last of them
     restored what was before the first.
@@ -71,7 +71,7 @@ class RevisionList(AnswerList, frozen=True, kw_only=True):
 
 
 class RestorationStep(Answer, frozen=True, kw_only=True):
-    """A write that restores an object. `present` and `wanted` are the object today and at the revision, null without it.
+    """A write that restores an object. `present` holds the object now, `wanted` the object at the revision; null without it.
 
     They have no status and no managedFields. `skip_message` says why the object must not be restored; it is empty if it is to be restored.
     """

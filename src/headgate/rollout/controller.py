@@ -66,7 +66,7 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     `uid` is that of the Canary. `root` is the `namespace/name` of the called Service, and `copying` that of the owned split,
     if the analysis begins with copies by it. `stored` is the last state in the object's status, and `written` the time of
-    its last write. `latencies` are those of the reference's last requests. `is_calling` is True while
+    its last write. `latencies` has those of the reference's last requests. `is_calling` is True while
     webhooks do not know the end of the rollout yet. `has_root` is False while the root Service does not exist and can be
     created. `owns_root` is True if the Canary has created it.
     """
@@ -91,7 +91,7 @@ class Rollout(Value, frozen=True, kw_only=True):
 class RolloutController:
     """Reconciles all Canaries.
 
-    `increments` are the new requests since the last look, and `domain` is the DNS domain of Services. `clock` is in
+    `increments` has the new requests since the last look, and `domain` is the DNS domain of Services. `clock` is in
     seconds since the epoch.
     """
 

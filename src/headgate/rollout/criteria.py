@@ -39,7 +39,7 @@ class Comparison(Value, frozen=True, kw_only=True):
 class Criterion(Value, frozen=True, kw_only=True):
     """A criterion: `worse` shows that the canary violates it, `fine` that it does not.
 
-    `bounds` are the latency bounds (indexes) of the reference and of the canary above which a request counts. Without them
+    `bounds` has the latency bounds (indexes) of the reference and of the canary above which a request counts. Without them
     failures count, or client errors. `is_ready` is False while a relative limit still waits for enough requests to the reference. With
     `within`, failures of one version within this many seconds count as one, and `worse` is not used.
     """
@@ -92,7 +92,7 @@ class EvidenceWindows(Value, frozen=True, kw_only=True):
 
 
 class Evidence(Value, frozen=True, kw_only=True):
-    """The evidence of a criterion: that the canary is worse, and that it is fine. `seen` are the requests behind it.
+    """The evidence of a criterion: that the canary is worse, and that it is fine. `seen` has the requests behind it.
 
     With `windows`, these have the evidence that the canary is worse.
     """
@@ -148,7 +148,7 @@ def relative_limits(analysis: Analysis, reference: Buckets, earlier: Mapping[str
     """Return the reference's percentile by relative criterion, once enough requests are counted: a bound as a duration.
 
     The duration has the same meaning for a headgate with other bounds. A percentile above all bounds counts as the last one.
-    `reference` are its last requests *before* those that are judged next: a test may not choose its limit by the requests
+    `reference` has its last requests *before* those that are judged next: a test may not choose its limit by the requests
     that it judges, but each of its bets may have another limit.
     """
     limits = dict(earlier)
@@ -169,7 +169,7 @@ def _microseconds(bound: int) -> int:
 
 
 def criteria(analysis: Analysis, limits: Mapping[str, str]) -> Sequence[Criterion]:
-    """Return the criteria of an analysis. `limits` are those of `relative_limits`."""
+    """Return the criteria of an analysis. `limits` has those of `relative_limits`."""
     return tuple(_criteria(analysis, limits))
 
 

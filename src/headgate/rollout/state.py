@@ -18,11 +18,11 @@ from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 
 WEBHOOK = "webhook"
-"""The start of the cause of a rollback that a webhook asked for; its name follows."""
+"""The start of the cause of a rollback that a webhook requested; its name follows."""
 LOST = "lost"
 """The cause of a rollback because the canary was lost; `State.lost` says how."""
 BY_USER = "by a user"
-"""The cause of a promotion or a rollback that a command asked for."""
+"""The cause of a promotion or a rollback that a command requested."""
 
 
 class Phase(Enum):
@@ -71,7 +71,7 @@ class Life(Value, frozen=True, kw_only=True):
 
     `ready` says whether it had a ready endpoint at the last look, and `was_ready` whether it had one earlier in the rollout.
     `request_at` is the time of its last requests (seconds since the epoch; 0 before), and `missed` counts those of the
-    reference since then. `unconnected` are attempts in this step that found no program at the canary.
+    reference since then. `unconnected` counts attempts in this step that found no program at the canary.
     """
 
     ready: bool = True
@@ -91,12 +91,12 @@ class Edit(Value, frozen=True, kw_only=True):
 class State(Value, frozen=True, kw_only=True):
     """The state of a rollout.
 
-    `subject` and `rules` are digests of the parts of the spec that begin another rollout, or another test of the step.
+    `subject` and `rules` have digests of the parts of the spec that begin another rollout, or another test of the step.
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
-    `latency_limits` are those of relative criteria, as durations, `command` is the last request that was obeyed, as `ACTION/ID`. `edit` is what a user wrote
+    `latency_limits` has those of relative criteria, as durations, `command` is the last request that was obeyed, as `ACTION/ID`. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `lost` says why the canary counts as
-    lost, since the time `lost_since`. `cause` are the criteria that ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
-    `missing` are the backends whose Service does not exist.
+    lost, since the time `lost_since`. `cause` has the criteria that ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
+    `missing` has the backends whose Service does not exist.
     """
 
     subject: str = ""
@@ -172,7 +172,7 @@ class Facts(NamedTuple):
     `now` is in seconds since the epoch. `is_active` says whether every proxy that needs the weights has acknowledged them,
     `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
     in the spec, and `copies` those of copies to the canary. `latency` is the histogram of the reference's last requests before
-    them, and `answers` are those of webhooks in this step. `ready` says whether the canary has a ready endpoint, and `missing`
+    them, and `answers` has those of webhooks in this step. `ready` says whether the canary has a ready endpoint, and `missing`
     are the backends whose Service does not exist.
     """
 

@@ -29,7 +29,7 @@ def following(plan: RolloutPlan, before: State, facts: Facts) -> State:
         return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.is_active else 0.0))
     state = _commanded(plan, state, facts)
     if state.begun_by != before.begun_by:
-        facts = facts._replace(answers={})  # the webhooks were asked about the state before
+        facts = facts._replace(answers={})  # the answers are about the state before
     if plan.weights(state) != plan.weights(before):
         facts = facts._replace(is_active=False)  # the proxies have acknowledged other weights
     return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)
@@ -93,8 +93,8 @@ def _started(plan: RolloutPlan, before: State) -> State:
 def _begun(plan: RolloutPlan, state: State) -> State:
     """Begin the first step; the canary gets no request before the webhooks have agreed."""
     begun = _step(plan, structs.replace(state, latency_limits={}, cause="", informed=()), 0)
-    is_asked = not begun.phase.is_over and plan.hooks(When.BEFORE)
-    return structs.replace(begun, pause=Pause.BEFORE) if is_asked else begun
+    has_webhooks = not begun.phase.is_over and plan.hooks(When.BEFORE)
+    return structs.replace(begun, pause=Pause.BEFORE) if has_webhooks else begun
 
 
 def _step(plan: RolloutPlan, state: State, step: int) -> State:

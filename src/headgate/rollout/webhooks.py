@@ -1,7 +1,7 @@
 """Calls the webhooks of rollouts: programs of the user that let a rollout begin and go on, or that learn its end (R108).
 
 A webhook is a Service in the Canary's own namespace, so a Canary can't make the control plane call anything else. The
-status of its response is the answer: 2xx is yes, 4xx is no, and everything else is asked again.
+status of its response is the answer: 2xx is yes, 4xx is no, and every other response is retried.
 """
 
 import asyncio
@@ -61,7 +61,9 @@ class Webhooks:
             return
         last = call.answer if call and call.occasion == occasion else None
         self._calls[key, hook.name] = _Call(occasion, now + TIMEOUT_S + AGAIN_S, last)
-        task = asyncio.create_task(self._ask(key, hook, occasion, body, every_s), name=f"webhook {hook.name} of {key}")
+        task = asyncio.create_task(
+            self._agreement(key, hook, occasion, body, every_s), name=f"webhook {hook.name} of {key}"
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -75,7 +77,9 @@ class Webhooks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _ask(self, key: Key, hook: Webhook, occasion: Occasion, body: Mapping[str, Any], every_s: float) -> None:
+    async def _agreement(
+        self, key: Key, hook: Webhook, occasion: Occasion, body: Mapping[str, Any], every_s: float
+    ) -> None:
         answer = await self._response(key.namespace, hook, body)
         current = self._calls.get((key, hook.name))
         if current and current.occasion == occasion:

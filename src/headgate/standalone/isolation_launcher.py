@@ -248,7 +248,7 @@ def _undo_startup() -> None:
 
 def _launch(isolation: Mapping[str, Any], command: list[str]) -> NoReturn:
     """Execute the command in the container. Raises FailedStage."""
-    _undo_startup()  # before the change of the user, because another user can't read /proc/self/environ
+    _undo_startup()  # before the user changes, because another user can't read /proc/self/environ
     try:
         current = os.getcwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Runs nginx for the Services of one machine that ask for it: it listens on their addresses, instead of the gateway (R32, D23).
+"""Runs nginx for the Services of one machine that request it: it listens on their addresses, instead of the gateway (R32, D23).
 
 Its configuration is that of `headgate render nginx`. Clients with a sidecar and the HTTP proxy do not use it.
 """
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class WantedNginx(NamedTuple):
-    """What is asked for by Service (`namespace/name`): the configurations of nginx, and the objects that ask for it."""
+    """What is requested by Service (`namespace/name`): the configurations of nginx, and the objects that request it."""
 
     wanted: Mapping[str, Listening]
     about: Mapping[str, Key]
 
 
 class NginxGateways:
-    """The nginx of each Service that asks for one. `findings` are about the objects that ask."""
+    """The nginx of each Service that requests one. `findings` are about the objects that request it."""
 
     def __init__(self, state: Path, events: Events, pass_fds: tuple[int, ...]) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
@@ -50,7 +50,7 @@ class NginxGateways:
         self._directory = state / DIRECTORY
         self._program = NginxProgram(find_program("nginx"), pass_fds)
         self._processes: dict[str, NginxProcess] = {}
-        self._asked = WantedNginx({}, {})
+        self._requested = WantedNginx({}, {})
 
     async def run(self, live_state: LiveState) -> None:
         """Follow the compiled mesh until canceled; then end each nginx."""
@@ -59,23 +59,23 @@ class NginxGateways:
             async with asyncio.TaskGroup() as tasks:
                 async for compiled in live_state.loop.compiled.changes():
                     if compiled:
-                        self._asked = await asyncio.to_thread(asked_in, compiled, module)
+                        self._requested = await asyncio.to_thread(requested_in, compiled, module)
                         self._follow(live_state, tasks)
         finally:
             await asyncio.gather(*(process.end() for process in self._processes.values()))
 
     def _follow(self, live_state: LiveState, tasks: asyncio.TaskGroup) -> None:
         """Give each nginx its configuration, with those of an earlier headgate, and start tasks for new ones."""
-        for name in {*self._asked.wanted, *self._surviving()} - self._processes.keys():
+        for name in {*self._requested.wanted, *self._surviving()} - self._processes.keys():
             process = NginxProcess(self._directory / name.replace("/", "_"), self._program)
             self._processes[name] = process
             followers = (
-                tasks.create_task(self._report(process), name=f"failures of the nginx of {name}"),
-                tasks.create_task(self._announce(name, process), name=f"begin of the nginx of {name}"),
+                tasks.create_task(self._report(process), name=f"nginx failures of {name}"),
+                tasks.create_task(self._announce(name, process), name=f"nginx start of {name}"),
             )
             tasks.create_task(self._run(name, live_state, followers), name=f"nginx of {name}")
         for name, process in self._processes.items():
-            listening, before = self._asked.wanted.get(name), process.wanted.get()
+            listening, before = self._requested.wanted.get(name), process.wanted.get()
             for omission in listening.rendered.omissions if listening else ():
                 if not before or omission not in before.rendered.omissions:
                     log.warning("the nginx of the Service %s: %s", name, omission)
@@ -85,7 +85,7 @@ class NginxGateways:
     async def _run(self, name: str, live_state: LiveState, followers: Iterable[asyncio.Task[None]]) -> None:
         """Run an nginx until none is wanted, and forget it, with the tasks that follow it."""
         await self._processes[name].run(lambda: _listen(live_state))
-        del self._processes[name]  # at once, so that a Service that asks again gets another one
+        del self._processes[name]  # at once, so that a Service that requests it again gets another one
         for task in followers:
             task.cancel()
         self._publish()  # without a failure of this nginx
@@ -111,8 +111,8 @@ class NginxGateways:
             before = now
 
     def _about(self, name: str) -> Key:
-        """Return the object that asks for the nginx of a Service."""
-        return self._asked.about.get(name) or SERVICE.key(*name.split("/"))
+        """Return the object that requests the nginx of a Service."""
+        return self._requested.about.get(name) or SERVICE.key(*name.split("/"))
 
     def _publish(self) -> None:
         failures = ((name, process.failure.get()) for name, process in self._processes.items())
@@ -125,18 +125,18 @@ class NginxGateways:
                     f"the nginx of the Service {name} does not serve its current configuration: {failure}",
                 )
                 for name, failure in failures
-                if failure and name in self._asked.wanted
+                if failure and name in self._requested.wanted
             )
         )
 
 
-def asked_in(compiled: Compiled, module: str) -> WantedNginx:
-    """Return what is asked for. `module` is the file of nginx's stream module."""
-    mesh, asking = compiled.mesh, compiled.report.service_gateways
+def requested_in(compiled: Compiled, module: str) -> WantedNginx:
+    """Return what is requested. `module` is the file of nginx's stream module."""
+    mesh, requesting = compiled.mesh, compiled.report.service_gateways
     rendered = {front.service: _rendered(mesh, front, module) for front in mesh.frontends if front.other_proxy}
     return WantedNginx(
         {name: listening for name, listening in rendered.items() if listening.ports},
-        {gateway.name: gateway.about for gateway in asking},
+        {gateway.name: gateway.about for gateway in requesting},
     )
 
 

@@ -32,7 +32,7 @@ class StartError(HeadgateError):
 class Launch(Value, frozen=True, kw_only=True):
     """A program to start: its arguments, environment and working directory (empty for the current one).
 
-    `pass_fds` are file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
+    `pass_fds` has file descriptors that the program inherits, under the same numbers. `stdin` is the path of a named pipe; without
     one, stdin is empty. With `isolation`, the program has mounts and a user of its own.
     """
 
@@ -230,12 +230,9 @@ async def until_gone(identity: ProcessIdentity) -> None:
     pidfd = _open(identity)
     if pidfd is None:
         return
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(pidfd, ended.set)
     try:
-        await ended.wait()
+        await _readable(pidfd)  # a pidfd is readable once the process has exited
     finally:
-        loop.remove_reader(pidfd)
         os.close(pidfd)
 
 

@@ -30,7 +30,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 class BackendRequests(Value, frozen=True, kw_only=True):
     """The requests to a Service port that one backend (`namespace/name`) received since headgate started to count.
 
-    `failures` are 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
+    `failures` counts 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
     whose matches select the requests; it is empty for all other requests.
     """
 
@@ -122,7 +122,7 @@ def _address(host: Any) -> str:
 def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
     """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
-        values = dict(_LABEL.findall(labels))
+        values = traffic_stats.split_backend(dict(_LABEL.findall(labels)))
         backend, code = traffic_stats.parse_backend(values), values.get("code", "")
         read = parse_code(code)
         is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
@@ -153,7 +153,7 @@ def ejections(readings: Mapping[str, AdminPages]) -> Iterator[str]:
 class RequestCounters:
     """Reads the counters of all proxies; `admins` returns the admin interfaces of the running proxies by node ID.
 
-    `ejections` are those of the last reading.
+    `ejections` has those of the last reading.
     """
 
     def __init__(self, admins: Callable[[], Mapping[str, Admin]]) -> None:

@@ -16,7 +16,7 @@ LOCK = "lock"
 class RuntimeInfo(Value, frozen=True, kw_only=True):
     """The addresses and files of a running headgate, stored in the state directory as `instance.json` (0600).
 
-    `api` and `metrics` are URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `probe` and `admin`
+    `api` and `metrics` have URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `probe` and `admin`
     are the paths of unix sockets.
     """
 

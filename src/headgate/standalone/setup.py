@@ -50,7 +50,7 @@ XDS_SOCKET = "xds.sock"
 class Setup(NamedTuple):
     """The directories, object store, addresses and listeners that `set_up` opens for the other parts of headgate.
 
-    `sockets` is the runtime directory. `inherited` are the file descriptors that each proxy inherits. While a proxy has them
+    `sockets` is the runtime directory. `inherited` has the file descriptors that each proxy inherits. While a proxy has them
     open, no other headgate claims the address range or removes the runtime directory. `journal` is None for an ephemeral
     store, and `metrics`, the listener for Prometheus, if no metrics are exposed.
     `networks` is None if pods share the machine's network.

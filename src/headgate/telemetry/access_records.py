@@ -58,7 +58,7 @@ def no_call(_flow: Flow, _has_connections: bool) -> None:  # noqa: FBT001 - a ca
 class AccessRecord(msgspec.Struct, array_like=True):
     """The allowed requests or connections of a key: the times of the first and the last, in seconds since the epoch.
 
-    `audited` are those since the begin of the audit that its rules do not allow; `last_audited` is the time of the last.
+    `audited` has those since the begin of the audit that its rules do not allow; `last_audited` is the time of the last.
     """
 
     first: float

@@ -16,7 +16,7 @@ from headgate.telemetry.prometheus.samples import decode, query, read_samples
 TIMEOUT = 10.0  # Timeout of a query in seconds.
 MOST_BYTES = 256 << 20  # Limit of an answer's size in bytes.
 
-Ask = Callable[[str, float], Awaitable[bytes]]
+Fetch = Callable[[str, float], Awaitable[bytes]]
 """A function that sends a PromQL query, evaluated at a time (seconds since the epoch), and returns the JSON answer.
 
 Raises TelemetryError.
@@ -26,18 +26,18 @@ Raises TelemetryError.
 class Prometheus:
     """Returns readings from the Prometheus at `url`.
 
-    `ask` replaces the HTTP client; `clock` is in seconds since the epoch.
+    `fetch` replaces the HTTP client; `clock` is in seconds since the epoch.
     """
 
-    def __init__(self, url: str, *, ask: Ask | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, url: str, *, fetch: Fetch | None = None, clock: Callable[[], float] = time.time) -> None:
         self._url = url
-        self._ask = ask or _asks(url)
+        self._fetch = fetch or _fetcher(url)
         self._clock = clock
 
     async def read(self, seconds: float) -> Reading:
         """Return a reading of the last `seconds`. Raises TelemetryError."""
         end, window = self._clock(), min(seconds, KEPT)
-        content = await self._ask(query(window), end)
+        content = await self._fetch(query(window), end)
         return await asyncio.to_thread(_read, content, end, window, self._url)
 
 
@@ -45,8 +45,8 @@ def _read(content: bytes, end: float, window: float, url: str) -> Reading:
     return read_samples(decode(content, url), end, window, url)
 
 
-def _asks(url: str) -> Ask:
-    async def ask(query: str, moment: float) -> bytes:
+def _fetcher(url: str) -> Fetch:
+    async def fetch(query: str, moment: float) -> bytes:
         form = {"query": query, "time": f"{moment:.3f}"}
         where = f"{url.rstrip('/')}/api/v1/query"
         try:
@@ -61,7 +61,7 @@ def _asks(url: str) -> Ask:
             raise TelemetryError(f"the Prometheus {url} denies queries from headgate (HTTP {answer.status})")
         return content
 
-    return ask
+    return fetch
 
 
 async def _limited(answer: ClientResponse, url: str) -> bytes:

@@ -30,7 +30,7 @@ CHECKPOINT_BYTES = 16 << 20  # The limit of all buckets on disk, in bytes; the o
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
     """Checkpoint of a time bucket. It began `age` seconds before `WindowsCheckpoint.at`, and lasts `length` seconds.
 
-    `records` are the packed counts of flows, and `notes` the numbers of events that made counts incomplete.
+    `records` has the packed counts of flows, and `notes` the numbers of events that made counts incomplete.
     """
 
     age: float

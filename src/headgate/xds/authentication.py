@@ -127,7 +127,7 @@ class Authenticator:
         proxy = self._fleet.proxies.get(node_id)  # after authentication: strangers must not learn which proxies exist
         if proxy is None:
             message = f"proxy {printable(node_id)} is unknown: no pod with a sidecar and no gateway has this node ID"
-            if self._fleet.was_removed(node_id):  # it asks until its process ends
+            if self._fleet.was_removed(node_id):  # it reconnects until its process ends
                 raise _expected(node_id, grpc.StatusCode.NOT_FOUND, message)
             raise self._rejection(printable(node_id), grpc.StatusCode.NOT_FOUND, message)
         for logged in [logged for logged in self._logged if logged[0] == printable(node_id)]:

@@ -171,7 +171,7 @@ class FleetProxy:
 class Fleet:
     """All proxies that headgate serves. `change_count` grows when a proxy changes: wait for it, then read the proxies.
 
-    `counts` are totals since headgate started: `streams`, `acks`, `nacks`, and responses that were `overdue`.
+    `counts` has totals since headgate started: `streams`, `acks`, `nacks`, and responses that were `overdue`.
     """
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class Fleet:
             self.notify()
 
     def was_removed(self, node_id: str) -> bool:
-        """Return whether this proxy was removed. It may ask again before its process ends, which is no mistake."""
+        """Return whether this proxy was removed. It may reconnect before its process ends, which is no mistake."""
         return node_id in self._removed
 
     def connected(self) -> list[FleetProxy]:

@@ -55,7 +55,7 @@ class ById(Generic[V]):
 class Difference(NamedTuple, Generic[Content]):
     """The difference between two configurations, and the first response that reduces it.
 
-    `resources` are to be sent; `batch` is as many of them as fit into a response. `removed` are names to remove.
+    `resources` are to be sent; `batch` is as many of them as fit into a response. `removed` has names to remove.
     `after_batch` is the configuration of a proxy that has the batch; `after_all` is the same without `removed`.
     """
 

@@ -36,7 +36,7 @@ def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:
 class InProcessPlugin:
     """Runs the plugin in this process, with recorded responses by path instead of kubectl.
 
-    `requests` are the requests that the plugin has sent.
+    `requests` has the requests that the plugin has sent.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def plugin() -> InProcessPlugin:
 
 
 class RecordedApi:
-    """An API server with recorded responses by path; `requests` are the paths with queries, in order."""
+    """An API server with recorded responses by path; `requests` has the paths with queries, in order."""
 
     def __init__(self, directory: Path, certificate: CertificateFiles) -> None:
         self.responses: dict[str, Any] = {}

@@ -12,7 +12,7 @@ def traffic_metrics(
 ) -> Object:
     """Return a TrafficMetrics.
 
-    `p99` is a quantity of seconds. `peer`, `direction`, `copy` and `security` are those of the edge. `mesh` are the number of
+    `p99` is a quantity of seconds. `peer`, `direction`, `copy` and `security` describe the edge. `mesh` has the number of
     all pods and the number of pods with a sidecar. `counts` and `more_metrics` are additional metrics.
     """
     p99, peer = more.get("p99", "1m"), more.get("peer")
@@ -53,14 +53,14 @@ def leg(split: str, apex: str, backend: str, weight: int, success: int, *, failu
 
 
 def listed(*items: Object, **resource: str) -> Object:
-    """Return a TrafficMetricsList of items; `resource` are the fields of the list's own resource."""
+    """Return a TrafficMetricsList of items; `resource` has the fields of the list's own resource."""
     return {"kind": "TrafficMetricsList", "apiVersion": API, "resource": resource, "items": list(items)}
 
 
 def deployments(
     calls: dict[tuple[str, str], int], *names: str, failures: dict[tuple[str, str], int] | None = None
 ) -> Object:
-    """Return the responses for Deployments by path. `calls` are requests in 30 s; `names` are idle Deployments."""
+    """Return the responses for Deployments by path. `calls` are requests in 30 s; `names` has idle Deployments."""
     failed = failures or {}
     every = sorted({name for ends in calls for name in ends} | set(names))
     base = f"/apis/{API}/namespaces/default/deployments"

@@ -322,7 +322,7 @@ def test_each_error_status_has_a_message(plugin: InProcessPlugin, answer: Any, w
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["top", "cats"], "unknown kind 'cats'; write one of pods, deployments"),
+        (["top", "cats"], "unknown kind 'cats'; write one of daemonsets, deployments, jobs"),
         (["top", "pods", "--sort-by", "speed"], "no column 'speed'"),
         (["top", "pods", "--window", "soon"], "'--window': 'soon' is not a duration"),
         (["top", "pod/foo", "bar"], "write KIND/NAME"),

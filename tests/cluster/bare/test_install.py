@@ -89,17 +89,25 @@ async def test_without_registered_apis_namespaces_are_deleted_although_no_replic
         await eventually(lambda: cluster.call("GET", "/api/v1/namespaces/shop")[0] == 404)
 
 
-async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer, installer: Installer) -> None:
-    """So another installation can follow at once."""
-    async for _ in installer.apply(manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))):
-        pass
-    words = ["uninstall", "--kubeconfig", str(cluster.kubeconfig())]
+async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer) -> None:
+    """So another installation can follow at once. The installation prints the namespace of each namespaced object."""
+    cluster.namespace("shop")
+
+    async def headgate(command: str, *options: str) -> list[str]:
+        words = [command, "--kubeconfig", str(cluster.kubeconfig()), *options]
+        return (await asyncio.to_thread(CliRunner().invoke, app, words)).output.splitlines()
+
+    lines = await headgate("install", "--namespaces", "shop", "--timeout", "1s")
+    assert {
+        "role/headgate-namespace created (namespace shop)",
+        "rolebinding/headgate-namespace created (namespace shop)",
+        "service/headgate-webhooks created (namespace headgate-system)",
+        "clusterrole/headgate created",
+    } <= set(lines)
     with controller(cluster, "namespace"):
-        ended = await asyncio.to_thread(CliRunner().invoke, app, words)
-    assert ended.output.splitlines()[-1] == "headgate is removed"
+        assert (await headgate("uninstall"))[-1] == "headgate is removed"
     assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
-    ended = await asyncio.to_thread(CliRunner().invoke, app, words)
-    assert ended.output.splitlines()[-1] == "headgate is not installed"
+    assert (await headgate("uninstall"))[-1] == "headgate is not installed"
 
 
 async def test_a_definition_is_deleted_although_no_replica_converts_its_objects(
@@ -261,15 +269,3 @@ async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: KubeApiServ
     assert await installer.check_namespaces(["labeled", "other"]) == ["other"]
     with pytest.raises(HeadgateError, match=r"the namespace missing does not exist; create it"):
         await installer.check_namespaces(["missing"])
-
-
-def test_install_prints_the_namespace_of_each_namespaced_object(cluster: KubeApiServer) -> None:
-    cluster.namespace("shop")
-    words = ["install", "--kubeconfig", str(cluster.kubeconfig()), "--namespaces", "shop", "--timeout", "1s"]
-    lines = CliRunner().invoke(app, words).output.splitlines()
-    assert "role/headgate-namespace created (namespace shop)" in lines
-    assert "rolebinding/headgate-namespace created (namespace shop)" in lines
-    (service,) = [line for line in lines if line.startswith("service/headgate-webhooks ")]
-    assert service.endswith(" (namespace headgate-system)")
-    (cluster_role,) = [line for line in lines if line.startswith("clusterrole/headgate ")]
-    assert "(namespace" not in cluster_role

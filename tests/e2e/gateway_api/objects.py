@@ -23,7 +23,7 @@ def web_listener(name: str = "http", hostname: str = "", **more: Any) -> Object:
 
 
 def edge_gateway(*listeners: Mapping[str, Any], name: str = "edge", **spec: Any) -> str:
-    """Return a Gateway, by default with one HTTP listener; `spec` are further fields."""
+    """Return a Gateway, by default with one HTTP listener; `spec` has further fields."""
     return manifest(objects.gateway(name, *(listeners or (web_listener(),)), namespace="", **spec))
 
 
@@ -56,7 +56,7 @@ def edge_route(
 
 
 def rule_of(*backends: str, port: int = 8080, **more: Any) -> Object:
-    """Return a rule with backends `NAME` or `NAME:WEIGHT`; `more` are further fields."""
+    """Return a rule with backends `NAME` or `NAME:WEIGHT`; `more` has further fields."""
     named = [backend.partition(":") for backend in backends]
     return objects.rule({name: int(weight or 1) for name, _, weight in named}, port=port, **more)
 
@@ -67,7 +67,7 @@ def rule_to(*backends: str, path: str = "/", **more: Any) -> Object:
 
 
 def path(value: str, kind: str = "PathPrefix", **more: Any) -> Mapping[str, Any]:
-    """Return a match of a path; `more` are further fields."""
+    """Return a match of a path; `more` has further fields."""
     return {"path": {"type": kind, "value": value}, **more}
 
 

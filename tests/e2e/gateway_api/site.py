@@ -120,7 +120,7 @@ class Site:
     def accepted(self, *routes: str, name: str = "edge") -> Address:
         """Wait until a Gateway is programmed and accepts the routes; return its address with the port `PORT`.
 
-        `routes` are names of HTTPRoutes, or `KIND/NAME`.
+        `routes` has names of HTTPRoutes, or `KIND/NAME`.
         """
 
         def programmed() -> bool:

@@ -60,7 +60,7 @@ async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployme
     assert not await setting.delayed("v1", "v2")
 
 
-async def test_an_event_waits_while_the_api_refuses_to_say_whether_pods_start(
+async def test_an_event_waits_while_the_api_refuses_to_list_pods(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refused question must not end the update of the status, which is not about pods."""

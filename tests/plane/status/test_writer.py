@@ -56,7 +56,7 @@ class Disk:
 
 
 class StatusRig:
-    """A control plane without a server; `clients` are the connected proxies."""
+    """A control plane without a server; `clients` has the connected proxies."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.disk = Disk()

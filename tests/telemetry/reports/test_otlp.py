@@ -23,7 +23,8 @@ def test_counters_and_histograms_are_read_with_their_attributes():
     assert (report.node, report.start, report.time) == ("sidecar/default/client", START, START + 2)
     requests, latency = report.samples
     assert requests == SeriesSample(series_of("mesh.requests", **PLACE, code="200-"), 7)
-    assert requests.series.pairs() == {**PLACE, "code": "200-"}
+    place = {"cluster": "outbound/default/web/8080 default/web", "pod": "default/web-0"}
+    assert requests.series.pairs() == {**place, "code": "200-"}
     assert latency.series == series_of("mesh.latency", **PLACE)
     assert latency.value == 3
     assert packed_counters.by_index(latency.buckets, packed_counters.WIDE) == {0: 1, bucket_of(1500): 2}

@@ -4,13 +4,12 @@ from msgspec import structs
 
 from headgate.api.inspect.resource import InspectCall, InspectResource, since
 from headgate.resources.call_records import CallRecord, CallRecordList
+from headgate.resources.inspect import in_namespace
 
 
 async def _list(call: InspectCall) -> CallRecordList:
-    every, namespace = call.inspector.calls(), call.path.namespace
-    return structs.replace(
-        every, items=tuple(record for record in every.items if namespace in ("", record.metadata.namespace))
-    )
+    every = call.inspector.calls()
+    return structs.replace(every, items=in_namespace(every.items, call.path.namespace))
 
 
 CALL_RECORDS = InspectResource(
@@ -19,11 +18,15 @@ CALL_RECORDS = InspectResource(
     CallRecord,
     list=_list,
     columns=(
-        ("Port", "The port of the pods.", lambda item: str(item.port)),
-        ("Protocol", "The protocol: http or tcp.", lambda item: item.protocol),
-        ("Caller", "The caller: a ServiceAccount, or a pod or address for plaintext.", lambda item: item.caller_name),
-        ("Calls", "The number of allowed requests or connections.", lambda item: str(item.calls)),
-        ("Would_Refuse", "The calls that an audit would refuse.", lambda item: str(item.would_refuse)),
-        ("Last", "Time since the last call.", lambda item: since(item.last_call_time)),
+        ("Port", "The port of the pods.", lambda record: str(record.port)),
+        ("Protocol", "The protocol: http or tcp.", lambda record: record.protocol),
+        (
+            "Caller",
+            "The caller: a ServiceAccount, or a pod or address for plaintext.",
+            lambda record: record.caller_name,
+        ),
+        ("Calls", "The number of allowed requests or connections.", lambda record: str(record.calls)),
+        ("Would_Refuse", "The calls that an audit would refuse.", lambda record: str(record.would_refuse)),
+        ("Last", "Time since the last call.", lambda record: since(record.last_call_time)),
     ),
 )

@@ -3,14 +3,12 @@
 from msgspec import structs
 
 from headgate.api.inspect.resource import InspectCall, InspectResource
-from headgate.resources.inspect import FindingList, PublishedFinding
+from headgate.resources.inspect import FindingList, PublishedFinding, in_namespace
 
 
 async def _list(call: InspectCall) -> FindingList:
-    every, namespace = await call.inspector.findings(), call.path.namespace
-    return structs.replace(
-        every, items=tuple(finding for finding in every.items if namespace in ("", finding.metadata.namespace))
-    )
+    every = await call.inspector.findings()
+    return structs.replace(every, items=in_namespace(every.items, call.path.namespace))
 
 
 FINDINGS = InspectResource(
@@ -19,13 +17,13 @@ FINDINGS = InspectResource(
     PublishedFinding,
     list=_list,
     columns=(
-        ("Severity", "The severity: error, warning or note.", lambda item: item.severity),
-        ("Reason", "The reason, as in conditions and Events.", lambda item: item.reason),
-        ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        ("Severity", "The severity: error, warning or note.", lambda finding: finding.severity),
+        ("Reason", "The reason, as in conditions and Events.", lambda finding: finding.reason),
+        ("Object", "The object with the problem.", lambda finding: f"{finding.object.kind}/{finding.object.name}"),
         (
             "Message",
             "The field and the problem.",
-            lambda item: f"{item.field}: {item.message}" if item.field else item.message,
+            lambda finding: f"{finding.field}: {finding.message}" if finding.field else finding.message,
         ),
     ),
 )

@@ -8,7 +8,7 @@ from headgate.plan.planning import Plan
 
 
 async def _create(call: InspectCall) -> Plan:
-    """Plan the change of a spec. Raises InvalidChange, InvalidCheck, NotFound."""
+    """Plan the change that a spec describes. Raises InvalidChange, InvalidCheck, NotFound."""
     question = decode_body(await read_body(call.request), Plan, "a Plan")
     check_depth(question.spec.objects)
     return structs.replace(question, status=await call.inspector.plan(question.spec))

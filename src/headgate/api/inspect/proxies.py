@@ -7,7 +7,7 @@ from headgate.api.inspect.resource import InspectCall, InspectResource, Subresou
 from headgate.api.status import ApiError, unsupported_value
 from headgate.formatting import NONE
 from headgate.plane.inspector import ConfigQuery
-from headgate.resources.inspect import TYPES, Proxy, ProxyConfig, ProxyList
+from headgate.resources.inspect import TYPES, Proxy, ProxyConfig, ProxyList, in_namespace
 
 
 async def _get(call: InspectCall) -> Proxy | None:
@@ -15,10 +15,7 @@ async def _get(call: InspectCall) -> Proxy | None:
 
 
 async def _list(call: InspectCall) -> ProxyList:
-    namespace = call.path.namespace
-    return ProxyList(
-        items=tuple(proxy for proxy in call.inspector.proxies() if namespace in ("", proxy.metadata.namespace))
-    )
+    return ProxyList(items=in_namespace(call.inspector.proxies(), call.path.namespace))
 
 
 async def _config(call: InspectCall) -> ProxyConfig | None:
@@ -47,8 +44,12 @@ PROXIES = InspectResource(
     get=_get,
     list=_list,
     columns=(
-        ("State", "The state of the proxy: InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
-        ("Last_ACK", "Time since the proxy's last ACK.", lambda item: since(item.status.last_acknowledged_time)),
+        (
+            "State",
+            "The state of the proxy: InSync, Lagging, Refused or Disconnected.",
+            lambda proxy: proxy.status.state,
+        ),
+        ("Last_ACK", "Time since the proxy's last ACK.", lambda proxy: since(proxy.status.last_acknowledged_time)),
         *(
             (name.capitalize(), f"The number of acknowledged {name}, and of all {name} of the proxy.", _counts(name))
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")

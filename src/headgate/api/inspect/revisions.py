@@ -41,14 +41,22 @@ REVISIONS = InspectResource(
     get=_get,
     list=_list,
     columns=(
-        ("Age", "Time since the change.", lambda item: since(item.record_time)),
-        ("By", "The field managers that wrote.", lambda item: ", ".join(sorted({c.by or NONE for c in item.changes}))),
+        ("Age", "Time since the change.", lambda revision: since(revision.record_time)),
+        (
+            "By",
+            "The field managers that wrote.",
+            lambda revision: ", ".join(sorted({c.by or NONE for c in revision.changes})),
+        ),
         (
             "Objects",
             "The changed objects.",
-            lambda item: ", ".join(f"{c.object.kind}/{c.object.name}" for c in item.changes) or item.reason,
+            lambda revision: ", ".join(f"{c.object.kind}/{c.object.name}" for c in revision.changes) or revision.reason,
         ),
-        ("Effect", "What the change did to requests and access.", lambda item: "; ".join(item.effect_messages) or NONE),
+        (
+            "Effect",
+            "What the change did to requests and access.",
+            lambda revision: "; ".join(revision.effect_messages) or NONE,
+        ),
     ),
     spans_namespaces=True,
     subresources={"restoration": Subresource("RevisionRestoration", RevisionRestoration, get=_restoration)},

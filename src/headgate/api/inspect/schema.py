@@ -86,12 +86,18 @@ def _schema(info: msgspec.inspect.Type) -> Schema:
             return {**_schema(inner), **(extra or {})}
         case msgspec.inspect.StructType(cls=shape):
             return record(_sentence(shape), "", **_fields(shape))
-        case msgspec.inspect.VarTupleType(item_type=item):
-            return listing("", _schema(item))
+        case msgspec.inspect.VarTupleType(item_type=entry):
+            return listing("", _schema(entry))
         case msgspec.inspect.UnionType(types=types):
-            return next(_schema(one) for one in types if not isinstance(one, msgspec.inspect.NoneType))
+            return next(
+                _schema(alternative) for alternative in types if not isinstance(alternative, msgspec.inspect.NoneType)
+            )
         case msgspec.inspect.LiteralType() | msgspec.inspect.EnumType():
-            values = info.values if isinstance(info, msgspec.inspect.LiteralType) else [one.value for one in info.cls]
+            values = (
+                info.values
+                if isinstance(info, msgspec.inspect.LiteralType)
+                else [alternative.value for alternative in info.cls]
+            )
             return {**text(""), "enum": list(values)}
         case _:
             return _PLAIN.get(type(info), text(""))

@@ -14,12 +14,12 @@ WORKLOAD_SIDECARS = InspectResource(
     WorkloadSidecars,
     list=_list,
     columns=(
-        ("Pods", "The number of pods that have a sidecar, or would get one.", lambda item: str(len(item.pods))),
+        ("Pods", "The number of pods that have a sidecar, or would get one.", lambda workload: str(len(workload.pods))),
         (
             "Outdated",
             "The number of pods whose sidecars differ from those of new pods.",
-            lambda item: str(item.outdated),
+            lambda workload: str(workload.outdated),
         ),
-        ("Why", "The differences.", lambda item: "; ".join(item.messages)),
+        ("Why", "The differences.", lambda workload: "; ".join(workload.messages)),
     ),
 )

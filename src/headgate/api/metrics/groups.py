@@ -136,7 +136,7 @@ def _metadata(group: MetricsGroup, plural: str, row: Row, time: str) -> MetricsM
     return MetricsMetadata(
         name=row.about.name,
         namespace=row.about.namespace,
-        labels={} if row.edge.peer else row.labels,  # for an edge, `row.labels` are the labels of the peer
+        labels={} if row.edge.peer else row.labels,  # for an edge, `row.labels` has the labels of the peer
         self_link=self_link(group, plural, row.about, edges=row.edge.peer is not None),
         creation_timestamp=time,
     )

@@ -41,7 +41,7 @@ _WINDOWS = 4  # Number of windows whose indexes are cached.
 class _Result(Value, frozen=True, kw_only=True):
     """The rows of a response, computed from `reading`. `many` is False for a single object.
 
-    `uncertainties` has an item for each row, or none if the query does not ask for them.
+    `uncertainties` has an item for each row, or none if the query does not request them.
     """
 
     path: MetricsPath

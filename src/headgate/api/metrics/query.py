@@ -68,7 +68,7 @@ def window(query: Mapping[str, str]) -> float:
 
 
 def has_uncertainty(query: Mapping[str, str]) -> bool:
-    """Return whether the query asks for standard deviations and confidence intervals: `?uncertainty=true`."""
+    """Return whether the query requests standard deviations and confidence intervals: `?uncertainty=true`."""
     return query_flag(query, "uncertainty")
 
 

@@ -104,7 +104,7 @@ class MetricsClient:
                 f"this cluster has no metrics API ({query.kind.api}); {INSTALL}; or install another implementation that"
                 f" registers the APIService {_api_service(query.kind.api)}"
             )
-        served = sorted(str(one.get("name")) for one in _document(response).get("resources") or ())
+        served = sorted(str(resource.get("name")) for resource in _document(response).get("resources") or ())
         if query.kind.plural not in served:
             return NoMetrics(
                 f"{query.kind.api} has no metrics of {query.kind.plural} in this cluster; it has {', '.join(served)}"
@@ -114,8 +114,8 @@ class MetricsClient:
 
 def items(document: Document) -> list[Document]:
     """Return the items of a list, or a single resource as the only item."""
-    found = document.get("items") if "items" in document else [document]
-    return [item for item in found or () if isinstance(item, dict)]
+    entries = document.get("items") if "items" in document else [document]
+    return [entry for entry in entries or () if isinstance(entry, dict)]
 
 
 def _other_window(query: MetricsQuery, document: Document) -> Iterator[str]:
@@ -123,20 +123,20 @@ def _other_window(query: MetricsQuery, document: Document) -> Iterator[str]:
 
     Windows of more than two minutes begin up to half a minute later in headgate.
     """
-    item = next((item for item in items(document) if item.get("window")), None)
-    if not query.window or not item:
+    metrics = next((metrics for metrics in items(document) if metrics.get("window")), None)
+    if not query.window or not metrics:
         return
-    used, requested = parse_window(item), seconds(query.window)
+    used, requested = parse_window(metrics), seconds(query.window)
     if requested < used:
-        yield f"the metrics cover the last {item['window']}, because proxies report too rarely for the requested {query.window}"
+        yield f"the metrics cover the last {metrics['window']}, because proxies report too rarely for the requested {query.window}"
     elif requested - used > (_ROUNDED_S if requested > _EXACT_S else 0):
-        yield f"the metrics cover the last {item['window']}, because the API stores less than the requested {query.window}"
+        yield f"the metrics cover the last {metrics['window']}, because the API stores less than the requested {query.window}"
 
 
-def resource_name(item: Document) -> tuple[str, str]:
+def resource_name(metrics: Document) -> tuple[str, str]:
     """Return the namespace and name of an item's resource."""
-    resource = item.get("resource") or {}
-    metadata = item.get("metadata") or {}
+    resource = metrics.get("resource") or {}
+    metadata = metrics.get("metadata") or {}
     return (
         str(resource.get("namespace") or metadata.get("namespace") or ""),
         str(resource.get("name") or metadata.get("name") or ""),
@@ -175,11 +175,19 @@ def no_api_error(message: str) -> Unavailable:
     )
 
 
-def no_inspect_error(response: ProxiedResponse) -> NoMetrics | None:
-    """Return the error for a 404 of an API server without the inspect API; None for another response."""
-    if response.status != 404 or (is_api_status(response) and _NO_PATH not in error_message(response)):
-        return None
-    return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
+def inspect_error(response: ProxiedResponse, resource: str, verb: str) -> HeadgateError:
+    """Return the error for a response of the inspect API; RBAC authorizes `resource` and `verb`."""
+    status, message = response.status, error_message(response)
+    if status == 404 and (not is_api_status(response) or _NO_PATH in message):
+        return NoMetrics(f"this cluster has no inspect API ({INSPECT}), or an older one; {INSTALL}")
+    if not is_api_status(response):
+        return no_api_error(message)
+    if status == 404:
+        return NotFound(message)
+    if status == 403:
+        return forbidden_error(message, INSPECT.partition("/")[0], resource, verb)
+    kind = Unavailable if status in (501, 503) else HeadgateError
+    return kind(f"the API responded with {status}: {message}")
 
 
 def is_api_status(response: ProxiedResponse) -> bool:

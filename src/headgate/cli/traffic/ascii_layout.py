@@ -61,8 +61,8 @@ class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
 class _Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A straight segment of an edge path. `number` is its index on the path: 0 at the source.
 
-    `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes at which the
-    segment ends. `ends` are the variables at `low` and `high`: the border of a box, or the adjacent segment.
+    `at` is its fixed coordinate; it extends from `low` to `high`, in pixels. `ports` has the boxes at which the
+    segment ends. `ends` has the variables at `low` and `high`: the border of a box, or the adjacent segment.
     """
 
     path: int
@@ -116,7 +116,7 @@ def _side(node_box: NodeBox, point: Point) -> Literal["left", "right"]:
 
 
 def layout_on_grid(layout: Layout, labels: Sequence[str] = ()) -> GridLayout:
-    """Place a layout on the grid. `labels` are the texts of the edge paths, in order. Raises NotDrawable."""
+    """Place a layout on the grid. `labels` has the texts of the edge paths, in order. Raises NotDrawable."""
     return _Compaction(layout, labels).solution()
 
 
@@ -151,9 +151,9 @@ class _Compaction:
             yield ("left", layer), ("right", layer), max(map(len, texts)) + 3
         for before, after in pairwise(layers):
             yield ("right", before), ("left", after), _COLUMN_GAP
-        for one, other in combinations(vertical, 2):
-            if _overlap(one, other) and (one.at != other.at or one.path != other.path):
-                nearer, farther = sorted((one, other), key=_order)
+        for left, right in combinations(vertical, 2):
+            if _overlap(left, right) and (left.at != right.at or left.path != right.path):
+                nearer, farther = sorted((left, right), key=_order)
                 yield nearer.key, farther.key, _APART
         for segment in vertical:
             for node_box in self._layout.node_boxes.values():
@@ -197,12 +197,12 @@ class _Compaction:
         """
         ends = dict(zip((segment.low, segment.high), segment.ends, strict=True))
         crossing = {
-            one.at: one.key
-            for one in self._segments
-            if not one.horizontal
-            and one.path != segment.path
-            and segment.low < one.at < segment.high
-            and one.low - _NEAR <= segment.at <= one.high + _NEAR
+            line.at: line.key
+            for line in self._segments
+            if not line.horizontal
+            and line.path != segment.path
+            and segment.low < line.at < segment.high
+            and line.low - _NEAR <= segment.at <= line.high + _NEAR
         }
         marks = sorted({**crossing, **ends}.items(), key=lambda mark: mark[0])
         for (low, start), (high, end) in pairwise(marks):
@@ -215,9 +215,9 @@ class _Compaction:
         reach = {segment.key: sorted(self._columns[end] for end in segment.ends) for segment in horizontal}
         for node_box in self._layout.node_boxes.values():
             yield ("top", node_box.node), ("bottom", node_box.node), 2
-        for one, other in combinations(self._layout.node_boxes.values(), 2):
-            if _layer(one) == _layer(other):
-                low, high = sorted((one, other), key=lambda node_box: node_box.top)
+        for first, second in combinations(self._layout.node_boxes.values(), 2):
+            if _layer(first) == _layer(second):
+                low, high = sorted((first, second), key=lambda node_box: node_box.top)
                 yield ("bottom", low.node), ("top", high.node), 2
         for a, b in combinations(horizontal, 2):
             shared = min(reach[a.key][1], reach[b.key][1]) - max(reach[a.key][0], reach[b.key][0])
@@ -250,7 +250,7 @@ class _Compaction:
             after[low].append((high, distance))
         lowest: dict[EdgePeer, int] = defaultdict(int)
         turning: dict[Variable, EdgePeer] = {}
-        for segment in (one for one in self._segments if one.horizontal):
+        for segment in (candidate for candidate in self._segments if candidate.horizontal):
             for node in segment.ports:
                 lowest[node] = max(lowest[node], rows[segment.key])
             if len(set(segment.ports)) == 1:
@@ -297,8 +297,8 @@ class _Compaction:
         """Yield the corners of an edge path and its ends, which are on the borders of boxes."""
         own = [segment for segment in self._segments if segment.path == number]
         yield self._port(own[0], path.points[0], path.link.edge.source, boxes)
-        for one, other in pairwise(own):
-            vertical, horizontal = (other, one) if one.horizontal else (one, other)
+        for first, second in pairwise(own):
+            vertical, horizontal = (second, first) if first.horizontal else (first, second)
             yield self._columns[vertical.key], self._rows[horizontal.key]
         yield self._port(own[-1], path.points[-1], path.link.edge.target, boxes)
 
@@ -325,8 +325,8 @@ def _order(segment: _Segment) -> tuple[float, int, int]:
     return segment.at, segment.path, segment.number
 
 
-def _overlap(one: _Segment, other: _Segment) -> bool:
-    return one.low - _NEAR <= other.high and other.low - _NEAR <= one.high
+def _overlap(segment: _Segment, other: _Segment) -> bool:
+    return segment.low - _NEAR <= other.high and other.low - _NEAR <= segment.high
 
 
 def solve(constraints: Iterable[Constraint]) -> dict[Variable, int]:

@@ -10,17 +10,10 @@ import typer
 from headgate.cli.common_options import AllNamespaces, Namespace, Output, check_namespaces
 from headgate.cli.output import Format, answer, note
 from headgate.cli.traffic import colors
-from headgate.cli.traffic.api import (
-    INSPECT,
-    error_message,
-    forbidden_error,
-    is_api_status,
-    no_api_error,
-    no_inspect_error,
-)
+from headgate.cli.traffic.api import INSPECT, inspect_error
 from headgate.cli.traffic.kubectl_proxy import Kubectl, ProxiedResponse
 from headgate.cli.traffic.table import Cell, format_table
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError
 
 _RECORDS = "callrecords"
 _TITLES = ("DESTINATION", "PORT", "PROTOCOL", "CALLER", "WOULD_REFUSE", "LAST")
@@ -57,14 +50,14 @@ def audit(
         namespace = "" if all_namespaces else namespace or kubectl.namespace()
         response = proxy.get(_path(namespace))
     if response.status != 200:
-        raise _error(response)
-    found = _audited(response)
-    answer(found, output, lambda: _show(found, namespace))
+        raise inspect_error(response, _RECORDS, "list")
+    calls = _audited(response)
+    answer(calls, output, lambda: _show(calls, namespace))
 
 
-def _show(found: Sequence[AuditedCall], namespace: str) -> None:
-    if found:
-        sys.stdout.write(_table(found, everywhere=not namespace))
+def _show(calls: Sequence[AuditedCall], namespace: str) -> None:
+    if calls:
+        sys.stdout.write(_table(calls, everywhere=not namespace))
     else:
         where = f" in {namespace} namespace" if namespace else ""
         note(f"No TrafficTarget in audit mode{where} would have refused a call.")
@@ -80,31 +73,19 @@ def _audited(response: ProxiedResponse) -> Sequence[AuditedCall]:
         every = msgspec.json.decode(response.body, type=_Records).items
     except msgspec.MsgspecError as error:
         raise HeadgateError(f"the response of the API is not a list of recorded calls: {error}") from error
-    return sorted((item for item in every if item.would_refuse), key=lambda item: -item.would_refuse)
+    return sorted((call for call in every if call.would_refuse), key=lambda call: -call.would_refuse)
 
 
-def _table(found: Sequence[AuditedCall], *, everywhere: bool) -> str:
-    rows = [[Cell(text) for text in _cells(item, everywhere=everywhere)] for item in found]
+def _table(calls: Sequence[AuditedCall], *, everywhere: bool) -> str:
+    rows = [[Cell(text) for text in _cells(call, everywhere=everywhere)] for call in calls]
     return format_table(_TITLES, rows, left=_LEFT, colors=colors.enabled())
 
 
-def _cells(item: AuditedCall, *, everywhere: bool) -> Iterator[str]:
-    name = item.metadata.get("name", "")
-    yield f"{item.metadata.get('namespace', '')}/{name}" if everywhere else name
-    yield str(item.port or "-")
-    yield item.protocol
-    yield item.caller or f"{item.plaintext_caller} (no identity)"
-    yield str(item.would_refuse)
-    yield item.last_call_time or "-"
-
-
-def _error(response: ProxiedResponse) -> HeadgateError:
-    status, message = response.status, error_message(response)
-    if missing := no_inspect_error(response):
-        return missing
-    if not is_api_status(response):
-        return no_api_error(message)
-    if status == 403:
-        return forbidden_error(message, INSPECT.partition("/")[0], _RECORDS, "list")
-    kind = Unavailable if status in (501, 503) else HeadgateError
-    return kind(f"the API responded with {status}: {message}")
+def _cells(call: AuditedCall, *, everywhere: bool) -> Iterator[str]:
+    name = call.metadata.get("name", "")
+    yield f"{call.metadata.get('namespace', '')}/{name}" if everywhere else name
+    yield str(call.port or "-")
+    yield call.protocol
+    yield call.caller or f"{call.plaintext_caller} (no identity)"
+    yield str(call.would_refuse)
+    yield call.last_call_time or "-"

@@ -125,8 +125,8 @@ def top(
         empty_note = _no_resources(query)
         if watch:
             _watch(api, lambda: text() or f"{empty_note}\n")
-        elif found := text():
-            sys.stdout.write(found)
+        elif written := text():
+            sys.stdout.write(written)
         else:
             note(empty_note)
 
@@ -167,9 +167,9 @@ def edges(
         document = api.edges(query, name)
         if output in ("json", "yaml"):
             sys.stdout.write(_document(document, output))
-        elif found := edge_tables.parse_edges(document):
+        elif parsed := edge_tables.parse_edges(document):
             wide = output == "wide"
-            sys.stdout.write(edge_tables.table(found, kind, query.namespace, wide=wide, colors=colors.enabled()))
+            sys.stdout.write(edge_tables.table(parsed, kind, query.namespace, wide=wide, colors=colors.enabled()))
         else:
             note(f"No traffic of {kind.singular}/{name} in the last {window or '30s'}.")
 

@@ -33,9 +33,9 @@ class Candidates(NamedTuple):
 
     def output(self, begun: str) -> str:
         """Return the candidates that start with `begun`, in the format of cobra."""
-        found = [f"{word}\t{text}".rstrip() for word, text in self.words.items() if word.startswith(begun)]
+        rows = [f"{word}\t{text}".rstrip() for word, text in self.words.items() if word.startswith(begun)]
         directive = _NO_FILES + _NO_SPACE * self.open
-        return "\n".join([*found, f":{directive}", ""])
+        return "\n".join([*rows, f":{directive}", ""])
 
 
 NOTHING = Candidates({})
@@ -55,17 +55,17 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     except WrongUsage:  # the last word is the value of an option of kubectl
         return NOTHING
     if not words:
-        return Candidates({name: one.help.partition("\n")[0] for name, one in group.commands.items()})
+        return Candidates({name: parameter.help.partition("\n")[0] for name, parameter in group.commands.items()})
     if not (command := group.commands.get(words[0])):
         return NOTHING
-    options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
+    options = {name: parameter for parameter in command.params for name in parameter.opts if name.startswith("-")}
     context = command.make_context(words[0], words[1:], resilient_parsing=True)
     typed = {name: value for name, value in context.params.items() if _is_typed(context, name)}
     option = options.get(words[-1])
     if option and not option.is_flag:
         return _values(kubectl, typed, option)
     if begun.startswith("-"):
-        return Candidates({name: one.help or "" for name, one in options.items() if name.startswith("--")})
+        return Candidates({name: parameter.help or "" for name, parameter in options.items() if name.startswith("--")})
     return _arguments(kubectl, words[0], typed, begun)
 
 
@@ -101,8 +101,8 @@ def _kinds(command: str) -> Candidates:
     if command == "tap":
         return Candidates({f"{names.singular}/": "" for names in TAPPABLE_KINDS}, open=True)
     if command == "edges":
-        return Candidates({f"{one.singular}/": "" for one in KINDS if one is not SPLITS}, open=True)
-    return Candidates({one.plural: "" for one in KINDS})
+        return Candidates({f"{kind.singular}/": "" for kind in KINDS if kind is not SPLITS}, open=True)
+    return Candidates({kind.plural: "" for kind in KINDS})
 
 
 def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: MetricsKind, prefix: str = "") -> Candidates:
@@ -112,5 +112,5 @@ def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: MetricsKind, prefix
         namespace = typed.get("namespace") or kubectl.namespace()
     with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
         resources = items(MetricsClient(proxy).list(MetricsQuery(kind=kind, namespace=namespace)))
-        return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in resources})
+        return Candidates({f"{prefix}{resource_name(resource)[1]}": "" for resource in resources})
     return NOTHING

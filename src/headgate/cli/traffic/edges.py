@@ -45,7 +45,7 @@ class EdgePeer(msgspec.Struct, frozen=True, order=True):
 class Security(msgspec.Struct, frozen=True):
     """The mutual TLS of an edge: the number of all requests and connections, and of those with mutual TLS (`secured`).
 
-    `clients` and `servers` are the SPIFFE IDs of the certificates.
+    `clients` and `servers` have the SPIFFE IDs of the certificates.
     """
 
     total: int
@@ -78,23 +78,23 @@ class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_edges(document: Document) -> list[ResourceEdge]:
     """Return the edges of a list, incoming edges first. Raises HeadgateError when a metric can't be parsed."""
-    found = [_edge(item, item.get("edge") or {}) for item in items(document)]
-    return sorted(found, key=lambda one: (one.direction, one.copy, one.peer))
+    parsed = [_edge(entry, entry.get("edge") or {}) for entry in items(document)]
+    return sorted(parsed, key=lambda edge: (edge.direction, edge.copy, edge.peer))
 
 
-def _edge(item: Document, edge: Mapping[str, Any]) -> ResourceEdge:
+def _edge(document: Document, edge: Mapping[str, Any]) -> ResourceEdge:
     return ResourceEdge(
         direction="from" if edge.get("direction") == "from" else "to",
         peer=_peer(edge.get("resource") or {}),
         copy=bool(edge.get("copy")),
-        metrics=parse_metrics(item),
+        metrics=parse_metrics(document),
         security=_security(edge["security"]) if edge.get("security") else None,
     )
 
 
-def _security(found: Mapping[str, Any]) -> Security:
-    clients, servers = (tuple(map(str, found.get(side) or ())) for side in ("clients", "servers"))
-    return Security(int(found.get("exchanged") or 0), int(found.get("secured") or 0), clients, servers)
+def _security(security: Mapping[str, Any]) -> Security:
+    clients, servers = (tuple(map(str, security.get(side) or ())) for side in ("clients", "servers"))
+    return Security(int(security.get("exchanged") or 0), int(security.get("secured") or 0), clients, servers)
 
 
 def _peer(resource: Mapping[str, Any]) -> EdgePeer:
@@ -103,16 +103,16 @@ def _peer(resource: Mapping[str, Any]) -> EdgePeer:
 
 def table(edges: Sequence[ResourceEdge], kind: MetricsKind, namespace: str, *, wide: bool, colors: bool) -> str:
     """Return a table of edges, with peers named relative to a resource of a kind in a namespace."""
-    columns = _columns([one.metrics for one in edges], wide=wide)
-    shown = list(_security_columns([one.security for one in edges], wide=wide))
+    columns = _columns([edge.metrics for edge in edges], wide=wide)
+    shown = list(_security_columns([edge.security for edge in edges], wide=wide))
     rows = [
         [
-            Cell(one.direction),
-            Cell(one.peer.named(kind.kind, namespace) + " copies" * one.copy),
-            *(column.cell(one.metrics) for column in columns),
-            *(Cell(text(one.security) if one.security else NONE) for _, text in shown),
+            Cell(edge.direction),
+            Cell(edge.peer.named(kind.kind, namespace) + " copies" * edge.copy),
+            *(column.cell(edge.metrics) for column in columns),
+            *(Cell(text(edge.security) if edge.security else NONE) for _, text in shown),
         ]
-        for one in edges
+        for edge in edges
     ]
     titles = [*(column.title for column in columns), *(title for title, _ in shown)]
     return format_table(["DIRECTION", "PEER", *titles], rows, left=2, colors=colors)
@@ -130,7 +130,7 @@ def _security_columns(
 ) -> Iterator[tuple[str, Callable[[Security], str]]]:
     """Yield the title and the text function of each column about mutual TLS and identities."""
     if any(values):
-        yield "SECURED", lambda one: one.share
+        yield "SECURED", lambda edge: edge.share
     if wide and any(values):
-        yield "CLIENT_ID", lambda one: ",".join(one.clients) or NONE
-        yield "SERVER_ID", lambda one: ",".join(one.servers) or NONE
+        yield "CLIENT_ID", lambda edge: ",".join(edge.clients) or NONE
+        yield "SERVER_ID", lambda edge: ",".join(edge.servers) or NONE

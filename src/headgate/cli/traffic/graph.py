@@ -26,7 +26,7 @@ Style = Literal["calls", "copies", "split"]
 class Arrow(msgspec.Struct, frozen=True, kw_only=True):
     """An arrow of the graph.
 
-    For a backend of a split, `split` is `namespace/name`, and `weight` are the weight of the backend and the sum
+    For a backend of a split, `split` is `namespace/name`, and `weight` has the weight of the backend and the sum
     of all weights.
     """
 
@@ -103,8 +103,8 @@ class ArrowPair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def color(self) -> Color:
         """Return the color of the line: failures take precedence over denials."""
-        found = {one.metrics.color for one in (self.edge, self.back) if one}
-        return "failing" if "failing" in found else "denied" if "denied" in found else ""
+        colors = {arrow.metrics.color for arrow in (self.edge, self.back) if arrow}
+        return "failing" if "failing" in colors else "denied" if "denied" in colors else ""
 
     def label(self, joint: str, *, rightward: bool = True) -> str:
         """Return the label. With an opposite edge, join both labels by `joint`, each beside its arrowhead."""
@@ -122,7 +122,7 @@ def topology(api: MetricsClient, query: MetricsQuery) -> Graph:
     """
     if query.kind is SPLITS:
         return build_graph(SERVICES.kind, query.namespace, {}, split_edges(api.list(query)))
-    nodes = [EdgePeer(query.kind.kind, *resource_name(item)) for item in items(api.list(query))]
+    nodes = [EdgePeer(query.kind.kind, *resource_name(document)) for document in items(api.list(query))]
     unselected = msgspec.structs.replace(query, selector="")  # the selector is for resources, not for their peers
     with ThreadPoolExecutor(_CONCURRENCY) as pool:
         edges = dict(zip(nodes, pool.map(lambda node: _edges(api, unselected, node), nodes), strict=True))
@@ -151,31 +151,31 @@ def build_graph(
     kind: str, namespace: str, edges: Mapping[EdgePeer, Iterable[ResourceEdge]], splits: Iterable[Arrow] = ()
 ) -> Graph:
     """Return the graph of all edges. An edge that both of its ends report appears once."""
-    found: dict[_Key, Arrow] = {}
+    arrows: dict[_Key, Arrow] = {}
     for node, node_edges in edges.items():
-        for one in node_edges:
-            edge = _edge(node, one)
-            found[edge.key] = _merged(
-                found.get(edge.key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind)
+        for reported in node_edges:
+            edge = _edge(node, reported)
+            arrows[edge.key] = _merged(
+                arrows.get(edge.key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind)
             )
     shares = {edge.key: edge for edge in splits}
-    found = {key: edge for key, edge in found.items() if not _is_share(edge, found, shares)} | shares
-    nodes = dict.fromkeys([*edges, *(end for key in sorted(found) for end in key[:2])])
-    return Graph(kind=kind, namespace=namespace, nodes=tuple(nodes), edges=tuple(found.values()))
+    arrows = {key: edge for key, edge in arrows.items() if not _is_share(edge, arrows, shares)} | shares
+    nodes = dict.fromkeys([*edges, *(end for key in sorted(arrows) for end in key[:2])])
+    return Graph(kind=kind, namespace=namespace, nodes=tuple(nodes), edges=tuple(arrows.values()))
 
 
-def _is_share(edge: Arrow, found: Mapping[_Key, Arrow], shares: Mapping[_Key, Arrow]) -> bool:
+def _is_share(edge: Arrow, arrows: Mapping[_Key, Arrow], shares: Mapping[_Key, Arrow]) -> bool:
     """Return whether all requests of an edge reached a backend through a split, so that the split's arrows show them."""
     if edge.metrics.called != 0 or edge.style != "calls":
         return False
     roots = (source for source, target, *_ in shares if target == edge.target)
-    return any((edge.source, root, edge.style, "") in found for root in roots)
+    return any((edge.source, root, edge.style, "") in arrows for root in roots)
 
 
-def _edge(node: EdgePeer, one: ResourceEdge) -> Arrow:
-    peer = _collapse_outside(one.peer)
-    source, target = (node, peer) if one.direction == "to" else (peer, node)
-    return Arrow(source=source, target=target, metrics=one.metrics, style="copies" if one.copy else "calls")
+def _edge(node: EdgePeer, edge: ResourceEdge) -> Arrow:
+    peer = _collapse_outside(edge.peer)
+    source, target = (node, peer) if edge.direction == "to" else (peer, node)
+    return Arrow(source=source, target=target, metrics=edge.metrics, style="copies" if edge.copy else "calls")
 
 
 def _collapse_outside(peer: EdgePeer) -> EdgePeer:
@@ -189,22 +189,24 @@ def _collapse_outside(peer: EdgePeer) -> EdgePeer:
     return EdgePeer(OUTSIDE, "", "addresses")
 
 
-def _merged(known: Arrow | None, edge: Arrow, *, outside: bool) -> Arrow:
+def _merged(arrow: Arrow | None, edge: Arrow, *, outside: bool) -> Arrow:
     """Merge an edge into a known one with the same key. Metrics of peers outside of the mesh are added.
 
     Otherwise the known edge remains, because both ends of an edge report the same traffic.
     """
-    if known is None or not outside:
-        return known or edge
-    a, b = known.metrics, edge.metrics
+    if arrow is None or not outside:
+        return arrow or edge
+    a, b = arrow.metrics, edge.metrics
     sums = {name: getattr(a, name) + getattr(b, name) for name in _SUMMED}
     called = None if a.called is None or b.called is None else a.called + b.called
-    return msgspec.structs.replace(known, metrics=Metrics(**sums, called=called, window=max(a.window, b.window)))
+    return msgspec.structs.replace(arrow, metrics=Metrics(**sums, called=called, window=max(a.window, b.window)))
 
 
 def split_edges(listed: Document) -> Iterator[Arrow]:
     """Yield an edge for each backend of each TrafficSplit in a list: from the root Service to the backend's Service."""
-    legs = [(resource_name(item), item.get("backend") or {}, parse_metrics(item)) for item in items(listed)]
+    legs = [
+        (resource_name(document), document.get("backend") or {}, parse_metrics(document)) for document in items(listed)
+    ]
     totals: Counter[tuple[str, str]] = Counter()
     for split, _, metrics in legs:
         totals[split] += metrics.weight or 0
@@ -227,8 +229,8 @@ def _service(name: str, namespace: str) -> EdgePeer:
 
 def build_links(graph: Graph) -> Iterator[ArrowPair]:
     """Yield the lines of a diagram. Opposite edges are one line, which starts at the end that sends more requests."""
-    strongest = sorted(graph.edges, key=lambda one: (-one.metrics.requests, one.source, one.target))
-    edges: Mapping[_Key, Arrow] = {one.key: one for one in strongest}
+    strongest = sorted(graph.edges, key=lambda arrow: (-arrow.metrics.requests, arrow.source, arrow.target))
+    edges: Mapping[_Key, Arrow] = {arrow.key: arrow for arrow in strongest}
     drawn: set[_Key] = set()
     for key, edge in edges.items():
         source, target = key[:2]
@@ -241,7 +243,7 @@ def build_links(graph: Graph) -> Iterator[ArrowPair]:
 
 def to_document(graph: Graph) -> Mapping[str, object]:
     """Return the document for `-o json`."""
-    found: Mapping[str, object] = msgspec.to_builtins(
+    document: Mapping[str, object] = msgspec.to_builtins(
         {
             "kind": "TrafficTopology",
             "of": graph.kind,
@@ -249,7 +251,7 @@ def to_document(graph: Graph) -> Mapping[str, object]:
             "edges": [_described(edge) for edge in graph.edges],
         }
     )
-    return found
+    return document
 
 
 def _described(edge: Arrow) -> Mapping[str, object]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headgate.cli.output import WrongUsage
-from headgate.kinds import KindNames, names_of
+from headgate.kinds import METRICS_KINDS, KindNames, names_of
 
 METRICS = "traffic.metrics.k8s.io/v1beta1"
 RELEASED_METRICS = "metrics.smi-spec.io/v1alpha1"
@@ -23,23 +23,16 @@ def _kind(kind: str, api: str = METRICS) -> MetricsKind:
     return MetricsKind(**msgspec.structs.asdict(names_of(kind)), api=api)
 
 
-PODS = _kind("Pod")
-SERVICES = _kind("Service")
 SPLITS = _kind("TrafficSplit", RELEASED_METRICS)
-KINDS = (
-    PODS,
-    _kind("Deployment"),
-    SERVICES,
-    *map(_kind, ("Namespace", "Node", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")),
-    SPLITS,
-)
+KINDS = (*(_kind(names.kind) for names in METRICS_KINDS), SPLITS)
+SERVICES = next(kind for kind in KINDS if kind.kind == "Service")
 _BY_NAME: Mapping[str, MetricsKind] = {name: kind for kind in KINDS for name in kind.words}
 
 
 def kind_named(name: str) -> MetricsKind:
     """Return a kind by its plural, singular or short name, case-insensitively. Raises WrongUsage."""
-    found = _BY_NAME.get(name.lower())
-    if found is None:
-        known = ", ".join(kind.plural for kind in KINDS)
-        raise WrongUsage(f"unknown kind {name!r}; write one of {known}")
-    return found
+    kind = _BY_NAME.get(name.lower())
+    if kind is None:
+        names = ", ".join(sorted(chosen.plural for chosen in KINDS))
+        raise WrongUsage(f"unknown kind {name!r}; write one of {names}")
+    return kind

@@ -167,8 +167,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def _warning(header: str) -> str:
     """Return the text of a Warning header such as `299 - "text"`."""
-    found = _WARNING.fullmatch(header)
-    return re.sub(r"\\(.)", r"\1", found[1]) if found else header
+    match = _WARNING.fullmatch(header)
+    return re.sub(r"\\(.)", r"\1", match[1]) if match else header
 
 
 def _namespace_of_pod() -> str:

@@ -64,12 +64,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def layout_graph(names: Mapping[EdgePeer, str], links: Sequence[ArrowPair]) -> Layout:
-    """Lay out a graph. `names` are the texts of the boxes; the paths are in the order of the links."""
+    """Lay out a graph. `names` has the texts of the boxes; the paths are in the order of the links."""
     drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
     node_boxes = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
     paths = [_path(link, edge, node_boxes) for link, edge in zip(links, drawing.edges, strict=True)]
-    found = Layout(node_boxes=node_boxes, paths=tuple(paths))
-    return _start_at_top(_mirrored(found) if _runs_below(drawing.edges) else found)
+    layout = Layout(node_boxes=node_boxes, paths=tuple(paths))
+    return _start_at_top(_mirrored(layout) if _runs_below(drawing.edges) else layout)
 
 
 def _graph(names: Mapping[EdgePeer, str], links: Sequence[ArrowPair]) -> graphlay.Graph:

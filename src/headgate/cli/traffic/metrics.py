@@ -24,7 +24,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
     `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
-    of pods with a sidecar. `stddev` is the standard deviation of latencies in seconds. `intervals` are the confidence intervals
+    of pods with a sidecar. `stddev` is the standard deviation of latencies in seconds. `intervals` has the confidence intervals
     of `success`, `p50`, `p90` and `p99`. Fields that the API does not return are None.
     """
 
@@ -77,11 +77,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         return self.success / self.requests if self.requests else None
 
 
-def parse_metrics(item: Mapping[str, Any]) -> Metrics:
+def parse_metrics(document: Mapping[str, Any]) -> Metrics:
     """Return the metrics of a TrafficMetrics object. Raises HeadgateError when a value can't be parsed."""
-    values = {str(one.get("name")): _value(one) for one in item.get("metrics") or ()}
-    copied = bool((item.get("edge") or {}).get("copy"))
-    mesh = item.get("mesh") or {}
+    values = {str(metric.get("name")): _value(metric) for metric in document.get("metrics") or ()}
+    copied = bool((document.get("edge") or {}).get("copy"))
+    mesh = document.get("mesh") or {}
     counts = Metrics(
         success=int(values.get("success_count", 0)),
         failure=int(values.get("failure_count", 0)),
@@ -91,8 +91,8 @@ def parse_metrics(item: Mapping[str, Any]) -> Metrics:
         connection_failures=int(values.get("connection_failure_count", 0)),
         denied_connections=int(values.get("connection_denied_count", 0)),
         called=int(values["called_count"]) if "called_count" in values else None,
-        window=parse_window(item),
-        weight=(item.get("backend") or {}).get("weight"),
+        window=parse_window(document),
+        weight=(document.get("backend") or {}).get("weight"),
         pods=mesh.get("pods"),
         meshed=mesh.get("meshed") or 0,
     )
@@ -104,20 +104,20 @@ def parse_metrics(item: Mapping[str, Any]) -> Metrics:
     return msgspec.structs.replace(
         counts,
         stddev=values.get("stddev_response_latency"),
-        intervals=_intervals(item),
+        intervals=_intervals(document),
         **{share: values.get(f"{share}_response_latency") for share in ("p50", "p90", "p99")},
     )
 
 
-def _intervals(item: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+def _intervals(document: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Return the intervals by the first word of their metric's name: `success`, `p99`. An absent end is infinite."""
     return {
-        str(one.get("name")).partition("_")[0]: (
-            _value({**one, "value": interval.get("low")}),
-            _value({**one, "value": interval["high"]}) if interval.get("high") else math.inf,
+        str(metric.get("name")).partition("_")[0]: (
+            _value({**metric, "value": interval.get("low")}),
+            _value({**metric, "value": interval["high"]}) if interval.get("high") else math.inf,
         )
-        for one in item.get("metrics") or ()
-        if (interval := one.get("interval"))
+        for metric in document.get("metrics") or ()
+        if (interval := metric.get("interval"))
     }
 
 
@@ -131,10 +131,10 @@ def _value(metric: Mapping[str, Any]) -> float:
         ) from error
 
 
-def parse_window(item: Mapping[str, Any]) -> float:
+def parse_window(document: Mapping[str, Any]) -> float:
     """Return the window of an item in seconds. Raises HeadgateError when it can't be parsed."""
     try:
-        return seconds(str(item.get("window") or ""))
+        return seconds(str(document.get("window") or ""))
     except ValueError as error:
         raise HeadgateError(f"the window of the API's metrics can't be parsed: {error}") from error
 

@@ -51,14 +51,16 @@ def _failing(metrics: Metrics) -> Color:
 
 def _latency(share: str) -> MetricColumn:
     return MetricColumn(
-        f"LATENCY_{share.upper()}", lambda one: getattr(one, share), lambda one: latency(getattr(one, share))
+        f"LATENCY_{share.upper()}",
+        lambda metrics: getattr(metrics, share),
+        lambda metrics: latency(getattr(metrics, share)),
     )
 
 
-SUCCESS = MetricColumn("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
-RPS = MetricColumn("RPS", lambda one: one.rps, rate)
+SUCCESS = MetricColumn("SUCCESS", lambda metrics: metrics.share, percent, _failing, least_first=True)
+RPS = MetricColumn("RPS", lambda metrics: metrics.rps, rate)
 P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
-STDDEV = MetricColumn("LATENCY_STDDEV", lambda one: one.stddev, lambda one: latency(one.stddev))
+STDDEV = MetricColumn("LATENCY_STDDEV", lambda metrics: metrics.stddev, lambda metrics: latency(metrics.stddev))
 INTERVALS = (
     MetricColumn("SUCCESS_99%", lambda _: None, success_interval),
     *(
@@ -68,26 +70,33 @@ INTERVALS = (
 )
 """The confidence intervals of 99 %."""
 FAILURES = MetricColumn(
-    "FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing
+    "FAILURES",
+    lambda metrics: metrics.failure,
+    lambda metrics: str(metrics.failure) if metrics.requests else NONE,
+    _failing,
 )
 DENIED = MetricColumn(
     "DENIED",
-    lambda one: one.denied_total,
-    lambda one: str(one.denied_total) if one.requests or one.connections or one.denied_total else NONE,
-    lambda one: "denied" if one.denied_total else "",
+    lambda metrics: metrics.denied_total,
+    lambda metrics: (
+        str(metrics.denied_total) if metrics.requests or metrics.connections or metrics.denied_total else NONE
+    ),
+    lambda metrics: "denied" if metrics.denied_total else "",
 )
-COPIES = MetricColumn("COPIES", lambda one: one.copies)
-CONNECTIONS = MetricColumn("CONNECTIONS", lambda one: one.connections)
+COPIES = MetricColumn("COPIES", lambda metrics: metrics.copies)
+CONNECTIONS = MetricColumn("CONNECTIONS", lambda metrics: metrics.connections)
 CONNECTION_FAILURES = MetricColumn(
-    "CONN_FAILURES", lambda one: one.connection_failures, color=lambda one: "failing" if one.connection_failures else ""
+    "CONN_FAILURES",
+    lambda metrics: metrics.connection_failures,
+    color=lambda metrics: "failing" if metrics.connection_failures else "",
 )
 MESHED = MetricColumn(
     "MESHED",
-    lambda one: one.meshed / one.pods if one.pods else None,
-    lambda one: f"{one.meshed}/{one.pods}" if one.pods else NONE,
+    lambda metrics: metrics.meshed / metrics.pods if metrics.pods else None,
+    lambda metrics: f"{metrics.meshed}/{metrics.pods}" if metrics.pods else NONE,
     least_first=True,
 )
-WEIGHT = MetricColumn("WEIGHT", lambda one: one.weight)
+WEIGHT = MetricColumn("WEIGHT", lambda metrics: metrics.weight)
 NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
 COLUMNS = (*WIDE, STDDEV, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)

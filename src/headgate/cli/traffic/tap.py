@@ -10,17 +10,10 @@ import typer
 
 from headgate.cli.common_options import Namespace
 from headgate.cli.output import WrongUsage, note
-from headgate.cli.traffic.api import (
-    INSPECT,
-    error_message,
-    forbidden_error,
-    is_api_status,
-    no_api_error,
-    no_inspect_error,
-)
+from headgate.cli.traffic.api import INSPECT, inspect_error
 from headgate.cli.traffic.colors import Color, enabled, paint
-from headgate.cli.traffic.kubectl_proxy import Kubectl, KubectlProxy, ProxiedResponse
-from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.cli.traffic.kubectl_proxy import Kubectl, KubectlProxy
+from headgate.errors import Unavailable
 from headgate.formatting import printable
 from headgate.kinds import TAPPABLE_KINDS
 
@@ -91,25 +84,11 @@ def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
     """Yield the lines of the tap. Raises HeadgateError when the API refuses it, Unavailable when the stream ends."""
     with proxy.stream(f"{path}?limit={limit}") as (response, lines):
         if response.status != 200:
-            raise _error(path, response)
+            *_, plural, _, sub = path.split("/")
+            raise inspect_error(response, f"{plural}/{sub}", "get")
         note("Showing live requests; press Ctrl-C to stop.")
         yield from (line for line in lines if line.strip())
     raise Unavailable("the API ended the stream")
-
-
-def _error(path: str, response: ProxiedResponse) -> HeadgateError:
-    status, message = response.status, error_message(response)
-    if missing := no_inspect_error(response):
-        return missing
-    if not is_api_status(response):
-        return no_api_error(message)
-    if status == 404:
-        return NotFound(message)
-    if status == 403:
-        _, _, group, *_, plural, _, sub = path.split("/")
-        return forbidden_error(message, group, f"{plural}/{sub}", "get")
-    kind = Unavailable if status in (501, 503) else HeadgateError
-    return kind(f"the API responded with {status}: {message}")
 
 
 def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
@@ -180,7 +159,7 @@ def _decision(event: Mapping[str, Any]) -> str:
     )
 
 
-def _named(found: Mapping[str, Any], key: str = "name") -> str:
-    about = found["object"]
+def _named(object_named: Mapping[str, Any], key: str = "name") -> str:
+    about = object_named["object"]
     name = f"{about['kind']} {about['namespace']}/{about['name']}"
-    return f"{name}, {found[key]}" if found[key] else name
+    return f"{name}, {object_named[key]}" if object_named[key] else name

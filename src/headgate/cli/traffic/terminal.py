@@ -72,15 +72,15 @@ def _label(link: ArrowPair, *, wide: bool, rightward: bool = True) -> str:
 
 
 def _characters(grid: GridLayout) -> list[_Line]:
-    found: dict[_Position, tuple[str, Color]] = {}
+    characters: dict[_Position, tuple[str, Color]] = {}
     for draw_part in (_horizontal, _vertical, _corners, _ends):
         for path in grid.paths:
-            found |= {position: (character, path.link.color) for position, character in draw_part(path)}
+            characters |= {position: (character, path.link.color) for position, character in draw_part(path)}
     for box in grid.boxes.values():
-        found |= {position: (character, "") for position, character in _box(box)}
-    first = min((y for _, y in found), default=0)
+        characters |= {position: (character, "") for position, character in _box(box)}
+    first = min((y for _, y in characters), default=0)
     rows: dict[int, dict[int, tuple[str, Color]]] = defaultdict(dict)
-    for (x, y), cell in found.items():
+    for (x, y), cell in characters.items():
         rows[y - first][x] = cell
     lines = (rows[y] for y in range(max(rows, default=-1) + 1))
     return [[row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1)] for row in lines]

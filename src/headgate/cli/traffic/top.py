@@ -45,13 +45,13 @@ SORT_NAMES = ("name", "namespace", *_ORDERS)
 
 def parse_rows(document: Document) -> list[ResourceRow]:
     """Return the rows of a list or a single resource. Raises HeadgateError when a metric can't be parsed."""
-    return [_line(item) for item in items(document)]
+    return [_line(entry) for entry in items(document)]
 
 
-def _line(item: Document) -> ResourceRow:
-    namespace, name = resource_name(item)
-    backend = str((item.get("backend") or {}).get("name") or "")
-    return ResourceRow(namespace=namespace, name=name, metrics=parse_metrics(item), backend=backend)
+def _line(document: Document) -> ResourceRow:
+    namespace, name = resource_name(document)
+    backend = str((document.get("backend") or {}).get("name") or "")
+    return ResourceRow(namespace=namespace, name=name, metrics=parse_metrics(document), backend=backend)
 
 
 def check_order(by: str) -> None:
@@ -96,8 +96,8 @@ def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[MetricColumn, ..
     In the narrow table, MESHED is included only if some pods, but not all, have a sidecar.
     """
     if wide:
-        meshed = (MESHED,) if any(one.pods is not None for one in values) else ()
-        uncertain = (STDDEV, *INTERVALS) if any(one.intervals for one in values) else ()
+        meshed = (MESHED,) if any(metrics.pods is not None for metrics in values) else ()
+        uncertain = (STDDEV, *INTERVALS) if any(metrics.intervals for metrics in values) else ()
         return (*WIDE, *uncertain, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
-    has_gaps = 0 < sum(one.meshed for one in values) < sum(one.pods or 0 for one in values)
+    has_gaps = 0 < sum(metrics.meshed for metrics in values) < sum(metrics.pods or 0 for metrics in values)
     return (*NARROW, *nonzero_columns(values, DENIED), *((MESHED,) if has_gaps else ()))

@@ -150,7 +150,7 @@ def _parts(
 
 
 def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[str]]) -> Split:
-    """Return the split of some shares. `roots` are those through which each share is reached; empty for none.
+    """Return the split of some shares. `roots` has those through which each share is reached; empty for none.
 
     If a share is reached in several ways, it is unknown through which of them a request came. Then no share names one of
     these roots.
@@ -217,7 +217,7 @@ def proportion(mirror: RequestMirror) -> tuple[int, int]:
 def mirrors(
     destinations: Destinations, about: Key, written: Iterable[tuple[str, RequestMirror]]
 ) -> tuple[list[Mirror], list[Finding]]:
-    """Return the mirrors of a rule, still without targets, and findings; `written` are mirrors with their field paths.
+    """Return the mirrors of a rule, still without targets, and findings; `written` has mirrors with their field paths.
 
     A mirror to a port that is not HTTP, or to a missing Service, is left out (D14).
     """

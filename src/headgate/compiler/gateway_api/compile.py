@@ -68,7 +68,7 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
 class GatewayListener(NamedTuple):
     """A listener of a Gateway port, and the groups of its routes that apply to several hosts.
 
-    `hosts` are the hostnames of all listeners of the port, and `wildcards` the groups of routes for wildcards.
+    `hosts` has the hostnames of all listeners of the port, and `wildcards` the groups of routes for wildcards.
     """
 
     gateway: Key
@@ -144,7 +144,7 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
 def gateway_ports(
     parents: Parents, groups: RouteGroups, hosts: Mapping[Place, SharedMap[str, HostRoutes]]
 ) -> Iterator[GatewayPort]:
-    """Yield the ports of Gateways that accept connections; `hosts` are the compiled hosts of HTTP listeners."""
+    """Yield the ports of Gateways that accept connections; `hosts` has the compiled hosts of HTTP listeners."""
     for key, plans in _served_ports(parents):
         name, address, port = f"{key.namespace}/{key.name}", parents.states[key].address, plans[0].listener.port
         places = [(key, plan.listener.name) for plan in plans]

@@ -23,7 +23,7 @@ class PortDestination(Value, frozen=True, kw_only=True):
     """The destination of requests to a Service port that fit `match` and no earlier match.
 
     Without a `split`, they go to the Service's own endpoints. `by` is the TrafficSplit of `split`; if it has matches,
-    `split_match` is the match that the requests fit. `mirrors` are those of the TrafficSplit.
+    `split_match` is the match that the requests fit. `mirrors` has those of the TrafficSplit.
     """
 
     ref: PortRef
@@ -37,7 +37,7 @@ class PortDestination(Value, frozen=True, kw_only=True):
 class Destinations:
     """The Service ports that backend references can name.
 
-    `tables` are the route tables of Services before routes are attached, and `meshed` the names of the pods with a sidecar.
+    `tables` has the route tables of Services before routes are attached, and `meshed` the names of the pods with a sidecar.
     Of the snapshot, only the kinds in `READ` are used: a change to another kind, or to a pod's status, compiles no route.
     """
 

@@ -1,4 +1,4 @@
-"""Translate the filters of routes to changes of requests and responses."""
+"""Translate the filters of routes to changes to requests and responses."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,7 +15,7 @@ FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")
 
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
-    """Return the changes of the filters, without redirects and mirrors. Each filter type occurs at most once."""
+    """Return the filters' changes, without redirects and mirrors. Each filter type occurs at most once."""
     request = next(
         (route_filter.request_header_modifier for route_filter in written if route_filter.request_header_modifier), None
     )

@@ -49,7 +49,7 @@ class GatewayState(Value, frozen=True, kw_only=True):
 
     A Gateway with `refusals` is not accepted. If all of them are about parameters, its existing proxies still serve it;
     otherwise it is not served. `missing_addresses` has a finding for each requested address that it does not have.
-    `ignored_fields` are findings about fields without effect, and about mistakes in fields that headgate does not read.
+    `ignored_fields` has findings about fields without effect, and about mistakes in fields that headgate does not read.
     """
 
     address: str
@@ -197,7 +197,7 @@ def _not_usable(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Find
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):
-    """A listener of a Gateway: `host` is its hostname, and `kinds` are the kinds of routes that may attach to it.
+    """A listener of a Gateway: `host` is its hostname, and `kinds` has the kinds of routes that may attach to it.
 
     A listener with `faults` is not served. A listener that has only `warnings` is served.
     """

@@ -84,7 +84,7 @@ Place: TypeAlias = tuple[Key, str] | PortRef
 class AttachedRoute(NamedTuple):
     """A route with its links, the statuses for its parents, and all findings about it, in order.
 
-    `entries` are the places and hostnames of a usable route; the hostname is empty at a Service port.
+    `entries` has the places and hostnames of a usable route; the hostname is empty at a Service port.
     """
 
     route: CompiledRoute
@@ -97,7 +97,7 @@ class AttachedRoute(NamedTuple):
 class Parents:
     """The Gateways of headgate's classes and the Services, to which routes can attach.
 
-    `offered` are the ports of Services with their protocols. Of the snapshot, only the kinds in `READ` are used.
+    `offered` has the ports of Services with their protocols. Of the snapshot, only the kinds in `READ` are used.
     `findings` are about Gateways and their classes.
     """
 
@@ -282,7 +282,7 @@ def _consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
 def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
     """Yield a finding for each split with matches that has no effect, because routes of its Service port replace it."""
     route = attached[0].key
-    asked = {
+    requested = {
         step.split
         for compiled in attached
         for ranked in compiled.requests
@@ -292,7 +292,7 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
     for split in dict.fromkeys(
         table_route.origin for table_route in table.routes if table_route.origin and table_route.match != ANY
     ):
-        if split in asked:
+        if split in requested:
             continue
         message = (
             f"{route} replaces this split on {table.ref}; add {table.ref.service} to the backendRefs of a rule, or delete "

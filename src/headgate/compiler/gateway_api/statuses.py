@@ -32,7 +32,7 @@ _NOTES = {
 def route_conditions(
     route: CompiledRoute, refusal: Finding | None, notes: Sequence[Finding]
 ) -> tuple[StatusCondition, ...]:
-    """Return the conditions of a route at one parent; `notes` are findings that do not disable the route."""
+    """Return the conditions of a route at one parent; `notes` has findings that do not disable the route."""
     refs = [finding for finding in route.findings if finding.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
     accepted_notes = [*notes, *(finding for finding in route.findings if finding.reason in _NOTES)]
@@ -53,7 +53,7 @@ def gateway_outcome(
     attached: Mapping[str, int],
     ports: tuple[int, ...],
 ) -> GatewayOutcome:
-    """Return the status of a Gateway; `attached` are the numbers of attached routes by listener."""
+    """Return the status of a Gateway; `attached` has the numbers of attached routes by listener."""
     listeners = tuple(
         ListenerOutcome(
             name=plan.listener.name,

@@ -39,7 +39,7 @@ _RBAC = "rbac.authorization.k8s.io"
 class Values(Value, frozen=True, kw_only=True):
     """The values that users set, with `headgate install` or in the Helm chart.
 
-    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. `options` are the texts of
+    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. `options` has the texts of
     options of the mesh, by their fields in `MeshOptions`; without a text, an option has its default.
     """
 

@@ -14,7 +14,7 @@ _READ_METRICS = ("get", "list")
 
 
 class UserRole(NamedTuple):
-    """A ClusterRole for users. `extends` are Kubernetes' roles that its rules extend, `rules` are those of the object."""
+    """A ClusterRole for users. `extends` are Kubernetes' roles that its rules extend, `rules` has those of the object."""
 
     name: str
     extends: tuple[str, ...]

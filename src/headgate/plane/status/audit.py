@@ -33,7 +33,7 @@ def _message(outcome: AuditOutcome) -> str:
     if not outcome.callers:
         return f"without audit mode, no call since {since} would have been refused"
     verb = "call would have been" if outcome.calls == 1 else "calls would have been"
-    return f"without audit mode, {outcome.calls} {verb} refused since {since}: {few([str(item) for item in outcome.callers])}"
+    return f"without audit mode, {outcome.calls} {verb} refused since {since}: {few([str(caller) for caller in outcome.callers])}"
 
 
 def fields(outcome: AuditOutcome | None) -> Mapping[str, Any]:
@@ -42,13 +42,13 @@ def fields(outcome: AuditOutcome | None) -> Mapping[str, Any]:
         return {}
     callers = [
         {
-            "caller": item.caller,
-            "port": item.port,
-            "protocol": item.protocol,
-            "calls": item.calls,
-            "reason": item.reason,
+            "caller": caller.caller,
+            "port": caller.port,
+            "protocol": caller.protocol,
+            "calls": caller.calls,
+            "reason": caller.reason,
         }
-        for item in outcome.callers[:_MOST_CALLERS]
+        for caller in outcome.callers[:_MOST_CALLERS]
     ]
     return {
         "wouldRefuse": {

@@ -33,4 +33,4 @@ class AuditOutcome(Value, frozen=True, kw_only=True):
     @property
     def calls(self) -> int:
         """The number of calls of all callers."""
-        return sum(item.calls for item in self.callers)
+        return sum(caller.calls for caller in self.callers)

@@ -39,17 +39,17 @@ def certificate_expiry(ports: Sequence[GatewayPort], now: float) -> tuple[Findin
 
     Soon means 7 days, or a tenth of the whole validity if that is less. `now` is in seconds since the epoch.
     """
-    found: dict[tuple[str, str], Finding] = {}
+    expiring: dict[tuple[str, str], Finding] = {}
     for port, secret, valid in _certificates(ports):
         if problem := valid.problem(now):
-            found[port.gateway, secret] = Finding(
+            expiring[port.gateway, secret] = Finding(
                 about=Key(GATEWAY, "Gateway", *port.gateway.split("/")),
                 reason=Reason.CERTIFICATE_EXPIRES,
                 field="",
                 message=f"the certificate in Secret {secret} {problem}",
                 related=(Key("", "Secret", *secret.split("/")),),
             )
-    return tuple(found.values())
+    return tuple(expiring.values())
 
 
 def next_change(ports: Sequence[GatewayPort], now: float) -> float | None:

@@ -41,12 +41,12 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     """The compiler's results for one object, from which its status is computed.
 
     Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
-    can't be decoded. `outcomes` are the backends' shares per port, and `routes` the results of the routes that lead to a
-    split. `parents` are the results of a route per parent, and
-    `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
-    `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
-    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` are conditions
-    about the mirrors of a route, and `audit` are the calls that a TrafficTarget in audit mode would refuse.
+    can't be decoded. `outcomes` has the backends' shares per port, and `routes` the results of the routes that lead to a
+    split. `parents` has the results of a route per parent, and
+    `gateway` is the result of a Gateway. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
+    `sidecar` has the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
+    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` has conditions
+    about the mirrors of a route, and `audit` has the calls that a TrafficTarget in audit mode would refuse.
     """
 
     generation: int
@@ -66,7 +66,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
 class StatusInputs(NamedTuple):
     """The inputs of all statuses, besides the reports of single objects.
 
-    `receipts` are the proxies' acknowledgments, `time` is the current time (RFC 3339), and `blocking` are the node IDs
+    `receipts` has the proxies' acknowledgments, `time` is the current time (RFC 3339), and `blocking` has the node IDs
     of proxies that block mTLS migrations.
     """
 
@@ -77,16 +77,16 @@ class StatusInputs(NamedTuple):
 
 def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
     """Return the conditions of a TrafficSplit in the order of its status: Accepted is first and Programmed last."""
-    found = tuple(by_condition(findings, _TRUE_CONDITIONS))
-    conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
+    judged = tuple(by_condition(findings, _TRUE_CONDITIONS))
+    conflicted = [finding for finding in findings if finding.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
         type=_CONFLICTED,
         status=bool(conflicted),
         reason=_CONFLICTED if conflicted else "NoConflicts",
         message=conflicted[0].message if conflicted else "no other split claims the root",
     )
-    accepted = found[0].status is True and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
-    return (*found, conflict, programmed(progress, accepted=accepted))
+    accepted = judged[0].status is True and not any(finding.reason is Reason.SERVICE_NOT_FOUND for finding in findings)
+    return (*judged, conflict, programmed(progress, accepted=accepted))
 
 
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
@@ -104,12 +104,17 @@ def by_condition(
     findings.
     """
     for condition, (reason, message) in met.items():
-        broken = [item for item in findings if item.reason.condition is condition]
+        broken = [finding for finding in findings if finding.reason.condition is condition]
         if broken:
-            text = "; ".join(dict.fromkeys(item.message for item in broken))
+            text = "; ".join(dict.fromkeys(finding.message for finding in broken))
             yield StatusCondition(type=condition.value, status=False, reason=broken[0].reason.value, message=text)
         else:
             yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
+
+
+def programmed_condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
+    """Return a condition Programmed."""
+    return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
 
 
 def programmed(progress: Progress, *, accepted: bool, message_start: str = "") -> StatusCondition:
@@ -118,21 +123,17 @@ def programmed(progress: Progress, *, accepted: bool, message_start: str = "") -
     The condition is False for an object that is not accepted. `message_start` is the start of the message; the default
     is for example `3 of 4 proxies have the configuration`.
     """
-
-    def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
-        return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
-
     message_start = message_start or f"{progress.holding} of {progress.total} proxies have the configuration"
     if not accepted:
-        return condition("Invalid", "no proxy is configured for this object; see the other conditions")
+        return programmed_condition("Invalid", "no proxy is configured for this object; see the other conditions")
     if progress.refused:
         words = [f"{proxy} rejected the configuration: {message.strip()}" for proxy, message in progress.refused]
-        return condition(Reason.ENVOY_REJECTED.value, f"{message_start}; {few(words, '; ')}")
+        return programmed_condition(Reason.ENVOY_REJECTED.value, f"{message_start}; {few(words, '; ')}")
     if not progress.total:
-        return condition("NoProxies", "no proxy needs the configuration")
+        return programmed_condition("NoProxies", "no proxy needs the configuration")
     if progress.lagging:
-        return condition("Pending", f"{message_start}; waiting for {few(progress.lagging)}")
-    return condition("Programmed", message_start, status=True)
+        return programmed_condition("Pending", f"{message_start}; waiting for {few(progress.lagging)}")
+    return programmed_condition("Programmed", message_start, status=True)
 
 
 def few(words: Sequence[str], between: str = ", ") -> str:
@@ -150,13 +151,13 @@ def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
 
 
 def _share(share: Share, root: PortRef) -> Mapping[str, Any]:
-    found = {
+    fields = {
         "service": _name(share.service, root),
         "weight": share.weight,
         "percent": percent(share.share),
         "endpoints": share.endpoints,
     }
-    return found | {"reason": share.left_out.value} if share.left_out else found
+    return fields | {"reason": share.left_out.value} if share.left_out else fields
 
 
 def summary(outcomes: Sequence[SplitOutcome]) -> str:
@@ -190,17 +191,17 @@ def timed(
 ) -> list[Mapping[str, Any]]:
     """Return conditions as JSON for a status.
 
-    `before` are the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
+    `before` has the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
     while its status is; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()
-    known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
-    found: list[Mapping[str, Any]] = []
+    by_type = {row["type"]: row for row in rows if isinstance(row, Mapping) and "type" in row}
+    dated: list[Mapping[str, Any]] = []
     for condition in conditions:
         text = _STATUSES[condition.status]
-        old = known.get(condition.type, {})
+        old = by_type.get(condition.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
-        found.append(
+        dated.append(
             {
                 "type": condition.type,
                 "status": text,
@@ -210,12 +211,12 @@ def timed(
                 "lastTransitionTime": old["lastTransitionTime"] if same else now,
             }
         )
-    return found
+    return dated
 
 
-def differ_in_progress_only(one: object, other: object) -> bool:
+def differ_in_progress_only(status: object, other: object) -> bool:
     """Return whether two statuses differ in the proxies' acknowledgments of one generation, and in nothing else."""
-    return one != other and _without_progress(one) == _without_progress(other)
+    return status != other and _without_progress(status) == _without_progress(other)
 
 
 def _without_progress(status: object) -> object:
@@ -225,7 +226,7 @@ def _without_progress(status: object) -> object:
             return status.get("observedGeneration")
         return {name: _without_progress(value) for name, value in status.items() if name != "proxies"}
     if isinstance(status, Sequence) and not isinstance(status, str):
-        return [_without_progress(item) for item in status]
+        return [_without_progress(part) for part in status]
     return status
 
 
@@ -256,11 +257,11 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     unchanged.
     """
     before = status_of(obj)
-    known = before.get("conditions") or ()
-    faults = [item for item in report.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
-    if not faults and all(item.get("type") != _SERVICE_CONDITION for item in known):
+    stored = before.get("conditions") or ()
+    faults = [finding for finding in report.findings if finding.reason.condition is ConditionType.RESOLVED_REFS]
+    if not faults and all(row.get("type") != _SERVICE_CONDITION for row in stored):
         return None
-    text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
+    text = "; ".join(dict.fromkeys(f"{finding.field}: {finding.message}" for finding in faults))
     condition = StatusCondition(
         type=_SERVICE_CONDITION,
         status=not faults,
@@ -268,8 +269,8 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         message=text or _PORTS_RESOLVED,
     )
     generation = report.generation or obj["metadata"].get("generation", 0)
-    own = timed([condition], known, generation=generation, now=inputs.time)
+    own = timed([condition], stored, generation=generation, now=inputs.time)
     return {
         **before,
-        "conditions": [*(item for item in known if item.get("type") != _SERVICE_CONDITION), *own],
+        "conditions": [*(row for row in stored if row.get("type") != _SERVICE_CONDITION), *own],
     }

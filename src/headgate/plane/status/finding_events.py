@@ -56,7 +56,7 @@ class FindingEvents:
     def forget(self, key: Key) -> None:
         """Drop the findings of a deleted object."""
         self._announced.pop(key, None)
-        self._since = {known: since for known, since in self._since.items() if known[0] != key}
+        self._since = {delayed_key: since for delayed_key, since in self._since.items() if delayed_key[0] != key}
 
     async def delayed(self, key: Key, obj: Object, findings: Collection[Finding]) -> frozenset[Finding]:
         """Return the findings whose Events are delayed because pods are starting, or because a Gateway is new.
@@ -68,7 +68,9 @@ class FindingEvents:
             finding for finding in findings if finding.reason in _DELAYED and not (last and finding in last.findings)
         ]
         self._since = {
-            known: since for known, since in self._since.items() if known[0] != key or known[1] in candidates
+            delayed_key: since
+            for delayed_key, since in self._since.items()
+            if delayed_key[0] != key or delayed_key[1] in candidates
         }
         return frozenset([finding for finding in candidates if await self._is_starting(key, obj, finding)])
 
@@ -83,11 +85,11 @@ class FindingEvents:
         self._announced[key] = _Announced(now, generation)
         if last is None and not fresh:
             return
-        known = last.findings if last else frozenset()
-        for finding in sorted(now - known, key=str):
+        announced = last.findings if last else frozenset()
+        for finding in sorted(now - announced, key=str):
             level = _LEVELS[finding.reason.severity]
             await self._events.record(obj, type=level, reason=finding.reason.value, message=_message(finding))
-        for finding in sorted(known - now, key=str):
+        for finding in sorted(announced - now, key=str):
             edited = last is not None and last.generation != generation
             missing = not edited and await self._is_missing(missing_object(finding))
             if message := recovered(finding, now, edited=edited, still_missing=missing, obj=obj):
@@ -123,10 +125,10 @@ class FindingEvents:
         for name in _services(obj, finding):
             namespace, _, service = name.partition("/")
             try:
-                found = await self._store.get(SERVICE.key(namespace, service))
+                stored = await self._store.get(SERVICE.key(namespace, service))
             except NotFound:
                 continue
-            return namespace, (found.get("spec") or {}).get("selector") or {}
+            return namespace, (stored.get("spec") or {}).get("selector") or {}
         return "", {}
 
 
@@ -159,6 +161,6 @@ def _is_pod_starting(pod: Object) -> bool:
         if condition["type"] == "Ready" and condition["status"] == "True":
             since = condition.get("lastTransitionTime")  # null in a cluster if no time was written
             return bool(since) and time.time() - epoch_seconds(since) < SOON_S
-    states = [item.get("state") or {} for item in status.get("containerStatuses") or ()]
+    states = [container.get("state") or {} for container in status.get("containerStatuses") or ()]
     waiting = [str((state.get("waiting") or {}).get("reason", "")) for state in states]
     return _STARTING.issuperset(waiting) and not any("terminated" in state for state in states)

@@ -28,12 +28,12 @@ PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for findings that b
 
 def refusals(compiled: Compiled, proxies: Iterable[FleetProxy]) -> tuple[Finding, ...]:
     """Return a finding for each resource that proxies reject, about the object from which the resource comes."""
-    found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
-    if not found:
+    rejections = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
+    if not rejections:
         return ()
     origin = origins(compiled)
     refusing: dict[tuple[Key, Rejection], list[str]] = defaultdict(list)
-    for node_id, rejected in found:
+    for node_id, rejected in rejections:
         refusing[origin(node_id, rejected.type_url, rejected.name), rejected].append(node_id)
     return tuple(
         Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(refused_by, rejected))
@@ -90,8 +90,8 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
     return SERVICE.key(*ref.service.split("/"))
 
 
-def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Return a finding about the pod of each proxy that gets no new certificate. `found` maps node IDs to reasons."""
+def faults(messages: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Return a finding about the pod of each proxy that gets no new certificate. `messages` maps node IDs to reasons."""
     return tuple(
         Finding(
             about=_of_node(node, node),
@@ -99,7 +99,7 @@ def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
             field="",
             message=f"the proxy {node}: {message}",
         )
-        for node, message in sorted(found.items())
+        for node, message in sorted(messages.items())
     )
 
 
@@ -112,10 +112,10 @@ def _of_node(node_id: str, name: str) -> Key:
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
     """Return a finding for each mirror of a rule or a split for which proxies drop copies of requests.
 
-    `counts` are the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
+    `counts` has the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
     does not change with every report.
     """
-    found: dict[tuple[object, ...], Finding] = {}
+    findings: dict[tuple[object, ...], Finding] = {}
     for route in all_routes(mesh) if counts else ():
         for mirror in route.mirrors:
             if route.origin and (count := _count(mirror, counts)):
@@ -126,8 +126,8 @@ def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]
                     message=_message(mirror, count),
                     related=(service_key(mirror.ref.service),),
                 )
-                found.setdefault((finding.about, finding.field, mirror.ref), finding)
-    return tuple(found.values())
+                findings.setdefault((finding.about, finding.field, mirror.ref), finding)
+    return tuple(findings.values())
 
 
 def all_routes(mesh: Mesh) -> Iterator[Route]:

@@ -29,7 +29,7 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
     if (obj.get("spec") or {}).get("controllerName") != CONTROLLER or not report.generation:
         return None
     before = status_of(obj)
-    faults = [item for item in report.findings if item.reason is Reason.INVALID_PARAMETERS]
+    faults = [finding for finding in report.findings if finding.reason is Reason.INVALID_PARAMETERS]
     accepted = (
         structs.replace(_CLASS_ACCEPTED, status=False, reason=faults[0].reason.value, message=joined(faults))
         if faults
@@ -47,19 +47,19 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         return None
     before = status_of(obj)
     name = f"{outcome.about.namespace}/{outcome.about.name}"
-    ports = {item["name"]: item["port"] for item in obj["spec"]["listeners"]}
+    ports = {written["name"]: written["port"] for written in obj["spec"]["listeners"]}
     refs = {port: GatewayRef(name, port) for port in outcome.ports}
 
-    rejected = [item for item in report.findings if item.reason in _REJECTIONS]
+    rejected = [finding for finding in report.findings if finding.reason in _REJECTIONS]
 
-    def listener(item: ListenerOutcome) -> Mapping[str, Any]:
-        ref = refs.get(ports[item.name])
-        conditions = _with_progress(_listener_with_rejections(item, rejected), [ref] if ref else [], inputs)
-        old = _of_listener(before, item.name)
+    def listener(served: ListenerOutcome) -> Mapping[str, Any]:
+        ref = refs.get(ports[served.name])
+        conditions = _with_progress(_listener_with_rejections(served, rejected), [ref] if ref else [], inputs)
+        old = _of_listener(before, served.name)
         return {
-            "name": item.name,
-            "supportedKinds": [{"group": group, "kind": kind} for group, kind in item.kinds],
-            "attachedRoutes": item.attached,
+            "name": served.name,
+            "supportedKinds": [{"group": group, "kind": kind} for group, kind in served.kinds],
+            "attachedRoutes": served.attached,
             "conditions": timed(conditions, old, generation=generation, now=inputs.time),
         }
 
@@ -67,13 +67,13 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     return {
         **before,
         "conditions": timed(conditions, before.get("conditions"), generation=generation, now=inputs.time),
-        "listeners": [listener(item) for item in outcome.listeners],
+        "listeners": [listener(served) for served in outcome.listeners],
     }
 
 
-def differ_in_counts_only(one: object, other: object) -> bool:
+def differ_in_counts_only(status: object, other: object) -> bool:
     """Return whether two statuses of a Gateway differ in the numbers of attached routes, and in nothing else."""
-    return one != other and _without_counts(one) == _without_counts(other)
+    return status != other and _without_counts(status) == _without_counts(other)
 
 
 def _without_counts(status: object) -> object:
@@ -89,9 +89,9 @@ def _with_rejections(conditions: Sequence[StatusCondition], rejected: Sequence[F
     """
     if not rejected:
         return conditions
-    message = "; ".join(item.message for item in rejected)
+    message = "; ".join(finding.message for finding in rejected)
     condition = StatusCondition(type=_PROGRAMMED, status=False, reason=rejected[0].reason.value, message=message)
-    return [*(item for item in conditions if item.type != _PROGRAMMED), condition]
+    return [*(other for other in conditions if other.type != _PROGRAMMED), condition]
 
 
 def _listener_with_rejections(listener: ListenerOutcome, rejected: Sequence[Finding]) -> Sequence[StatusCondition]:
@@ -99,11 +99,11 @@ def _listener_with_rejections(listener: ListenerOutcome, rejected: Sequence[Find
 
     The current generation of the listener is not active then, even if the proxies serve an earlier one.
     """
-    if not rejected or any(item.type == _PROGRAMMED and item.reason == "Invalid" for item in listener.conditions):
+    if not rejected or any(old.type == _PROGRAMMED and old.reason == "Invalid" for old in listener.conditions):
         return listener.conditions
     reason = rejected[0].reason.value
     condition = StatusCondition(type=_PROGRAMMED, status=False, reason=reason, message=_REJECTED_LISTENER)
-    return [*(item for item in listener.conditions if item.type != _PROGRAMMED), condition]
+    return [*(old for old in listener.conditions if old.type != _PROGRAMMED), condition]
 
 
 def _with_progress(
@@ -120,8 +120,8 @@ def _with_progress(
 
 
 def _of_listener(status: Mapping[str, Any], name: str) -> object:
-    found = (item for item in status.get("listeners") or () if item.get("name") == name)
-    return next((item.get("conditions") for item in found), None)
+    listeners = (listener for listener in status.get("listeners") or () if listener.get("name") == name)
+    return next((listener.get("conditions") for listener in listeners), None)
 
 
 def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
@@ -172,10 +172,10 @@ def _parent_status(
 
 def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
     """Yield the condition headgate.dev/CopiesDropped while mirrors of the route drop copies."""
-    found = [item for item in findings if item.reason is Reason.COPIES_DROPPED]
-    if found:
+    dropped = [finding for finding in findings if finding.reason is Reason.COPIES_DROPPED]
+    if dropped:
         name = prefixed(Reason.COPIES_DROPPED.value)
-        yield StatusCondition(type=name, status=True, reason="MirrorLimits", message=joined(found))
+        yield StatusCondition(type=name, status=True, reason="MirrorLimits", message=joined(dropped))
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -192,5 +192,5 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     ports = ports_of(parent)
     accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
-    found = programmed(receipts.progress(ports), accepted=accepted and bool(ports))
-    return structs.replace(found, type=PROGRAMMED_AT_PARENT)
+    judged = programmed(receipts.progress(ports), accepted=accepted and bool(ports))
+    return structs.replace(judged, type=PROGRAMMED_AT_PARENT)

@@ -12,7 +12,16 @@ from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.node_ids import SIDECAR
 from headgate.plane.status import audit
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
+from headgate.plane.status.conditions import (
+    ObjectReport,
+    StatusInputs,
+    by_condition,
+    few,
+    programmed,
+    programmed_condition,
+    status_of,
+    timed,
+)
 from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
@@ -53,10 +62,10 @@ def names_in(chain: str) -> frozenset[str]:
     """Return the DNS names of the first certificate in a PEM chain."""
     certificate = x509.load_pem_x509_certificate(chain.encode())
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
-    return frozenset(found.get_values_for_type(x509.DNSName))
+    return frozenset(names.get_values_for_type(x509.DNSName))
 
 
 def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, frozenset[str]]:
@@ -81,8 +90,8 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
 
 def _out_of_sync_inbound(state: AckState) -> frozenset[Resource]:
     """Return the inbound resources and secrets that a sidecar has refused or not acknowledged yet."""
-    found = state.out_of_sync or ((item.type_url, item.name) for item in state.refused)
-    return frozenset(filter(is_inbound, found))
+    resources = state.out_of_sync or ((refusal.type_url, refusal.name) for refusal in state.refused)
+    return frozenset(filter(is_inbound, resources))
 
 
 def is_inbound(resource: Resource) -> bool:
@@ -98,15 +107,15 @@ def _programmed(
 
     `message_start` is for example `strict on 2 of 3 pods`.
     """
-    if any(item.reason is Reason.INVALID for item in report.findings):
+    if any(finding.reason is Reason.INVALID for finding in report.findings):
         return programmed(progress, accepted=False)
-    if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
-        return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
+    if unenforced := [finding.message for finding in report.findings if finding.reason is Reason.NOT_ENFORCED]:
+        return programmed_condition(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
-        return _verdict("Programmed", "the object selects no pod", status=True)
-    found = programmed(progress, accepted=True, message_start=message_start)
-    pending = _pending_step(report, blocking) if found.status else ""
-    return _verdict("Pending", f"{found.message}; {pending}") if pending else found
+        return programmed_condition("Programmed", "the object selects no pod", status=True)
+    condition = programmed(progress, accepted=True, message_start=message_start)
+    pending = _pending_step(report, blocking) if condition.status else ""
+    return programmed_condition("Pending", f"{condition.message}; {pending}") if pending else condition
 
 
 def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
@@ -117,7 +126,3 @@ def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
     if report.incomplete_certificates:
         return f"waiting for certificates with all DNS names: {pod_list(report.incomplete_certificates)}"
     return ""
-
-
-def _verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:
-    return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)

@@ -43,8 +43,8 @@ _Resources: TypeAlias = Mapping[str, Encoded]
 class Progress(Value, frozen=True, kw_only=True):
     """The acknowledgments of one set of resources, for example those of a Service port, by all proxies that need them.
 
-    `holding` is the number of proxies that have acknowledged the whole set. `lagging` are the node IDs of
-    proxies that have not answered yet. `refused` are pairs of node ID and Envoy's error message.
+    `holding` is the number of proxies that have acknowledged the whole set. `lagging` has the node IDs of
+    proxies that have not answered yet. `refused` has pairs of node ID and Envoy's error message.
     """
 
     holding: int = 0
@@ -72,10 +72,10 @@ class ProxyGroup:
 
         Returns an empty set if the proxies' configuration does not contain the ports.
         """
-        found = self._found.get(ports)
-        if found is None:
-            found = self._found[ports] = frozenset(self._resources(ports))
-        return found
+        cached = self._found.get(ports)
+        if cached is None:
+            cached = self._found[ports] = frozenset(self._resources(ports))
+        return cached
 
     def serves(self, ports: tuple[RouteParent, ...]) -> bool:
         """Return whether the proxies' configuration contains one of the ports."""
@@ -91,10 +91,10 @@ class ProxyGroup:
         The scope of a Gateway's host belongs to the host, and to `*`, which stands for all hosts of the port.
         """
         users = self._users.get(name, ()) if type_url in {CLUSTER, ENDPOINTS} else ()
-        for one in (name, *users):
-            port = port_of(one)
-            if isinstance(port, GatewayRef) and one in self.scopes:
-                yield port._replace(host=one.rpartition("/")[2])
+        for user in (name, *users):
+            port = port_of(user)
+            if isinstance(port, GatewayRef) and user in self.scopes:
+                yield port._replace(host=user.rpartition("/")[2])
                 yield port._replace(host=WILDCARDS)
             elif port:
                 yield port
@@ -119,14 +119,16 @@ class ProxyGroup:
             if listener in self.listeners:
                 yield LISTENER, listener
             yield from (
-                (SCOPES, one) for one in ((name,) if port.host else self._of_hosts.get(port, ())) if one in self.scopes
+                (SCOPES, receiver)
+                for receiver in ((name,) if port.host else self._of_hosts.get(port, ()))
+                if receiver in self.scopes
             )
             return
         if name in self.routes:
             yield ROUTES, name
             return
-        for one in [name] if name in self.listeners else self._of_pods.get(port, []):
-            yield SCOPES if one in self.scopes else LISTENER, one
+        for receiver in [name] if name in self.listeners else self._of_pods.get(port, []):
+            yield SCOPES if receiver in self.scopes else LISTENER, receiver
 
     @cached_property
     def _of_pods(self) -> Mapping[RouteParent, list[str]]:
@@ -139,17 +141,17 @@ class ProxyGroup:
     @cached_property
     def _users(self) -> Mapping[str, set[str]]:
         """The names of the listeners and routes that use a cluster."""
-        found: dict[str, set[str]] = defaultdict(set)
+        users: dict[str, set[str]] = defaultdict(set)
         for resources in self.by_type.values():
             for name, encoded in resources.items():
                 for cluster in encoded.needs:
-                    found[cluster].add(name)
-        return found
+                    users[cluster].add(name)
+        return users
 
 
-def _by_port(found: Iterable[str]) -> Mapping[RouteParent, list[str]]:
+def _by_port(names: Iterable[str]) -> Mapping[RouteParent, list[str]]:
     ports: dict[RouteParent, list[str]] = defaultdict(list)
-    for name in found:
+    for name in names:
         if port := port_of(name):
             ports[port].append(name)
     return ports
@@ -162,8 +164,8 @@ def port_of(name: str) -> RouteParent | None:
 
 def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
     """Return the resources of a type that a proxy shares with other proxies."""
-    found = config.get(type_url, NO_RESOURCES)
-    return found.common if isinstance(found, Resources) else found
+    resources = config.get(type_url, NO_RESOURCES)
+    return resources.common if isinstance(resources, Resources) else resources
 
 
 class Acknowledgment(NamedTuple):
@@ -179,9 +181,9 @@ class Acknowledgment(NamedTuple):
 class AckState:
     """The state of acknowledgments of one or more proxies. Proxies with equal states share one instance.
 
-    `group` is None before the proxies have a configuration. `out_of_sync` are the resources that the proxies have
+    `group` is None before the proxies have a configuration. `out_of_sync` has the resources that the proxies have
     refused, or not acknowledged in the wanted version. `out_of_sync` is None if more than `MAX_NAMED` resources, or all
-    resources, are out of sync. `refused` are the current rejections.
+    resources, are out of sync. `refused` has the current rejections.
     """
 
     def __init__(
@@ -199,7 +201,7 @@ class AckState:
 
     def answer(self, resources: frozenset[Resource]) -> Acknowledgment:
         """Return whether the proxies have acknowledged all of `resources`."""
-        error = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
+        error = next((refusal.message for refusal in self.refused if (refusal.type_url, refusal.name) in resources), "")
         return Acknowledgment(
             holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error
         )
@@ -231,8 +233,8 @@ class AckState:
 
     @cached_property
     def _removed(self) -> Sequence[Resource]:
-        wanted = self.group.by_type if self.group else {}
-        return [(kind, name) for kind, name in self.out_of_sync or () if kind in wanted and name not in wanted[kind]]
+        needed = self.group.by_type if self.group else {}
+        return [(kind, name) for kind, name in self.out_of_sync or () if kind in needed and name not in needed[kind]]
 
 
 class AckStates:
@@ -252,26 +254,26 @@ class AckStates:
         out_of_sync = proxy.out_of_sync(MAX_NAMED)
         refused = () if out_of_sync is not None and not out_of_sync else tuple(proxy.rejections())
         key = self._group(config) if config is not None else None, out_of_sync, refused, is_sidecar(proxy.id)
-        found = self._instances.get(key)
-        if found is None:
-            found = self._instances[key] = AckState(*key[:3], is_sidecar=key[3])
-        self._of[proxy.id] = config, session, session.change_count if session else 0, found
-        return found
+        state = self._instances.get(key)
+        if state is None:
+            state = self._instances[key] = AckState(*key[:3], is_sidecar=key[3])
+        self._of[proxy.id] = config, session, session.change_count if session else 0, state
+        return state
 
     def keep(self, node_ids: Collection[str]) -> None:
         """Drop the states of proxies that are not in `node_ids`."""
         if len(node_ids) < len(self._of):
-            self._of = {node_id: known for node_id, known in self._of.items() if node_id in node_ids}
+            self._of = {node_id: state for node_id, state in self._of.items() if node_id in node_ids}
 
     def _group(self, config: ProxyConfig) -> ProxyGroup:
         """Return the group of proxies that share the listeners, routes and scopes of a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         scopes = shared(config, SCOPES)
         key = id(listeners), id(routes), id(scopes)  # unique, because the group references these three objects
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = ProxyGroup(listeners, routes, scopes)
-        return found
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = ProxyGroup(listeners, routes, scopes)
+        return group
 
 
 class Receipts:
@@ -294,10 +296,10 @@ class Receipts:
     @cached_property
     def by_state(self) -> Mapping[AckState, tuple[str, ...]]:
         """The node IDs of the proxies in each state."""
-        found: dict[AckState, list[str]] = defaultdict(list)
+        proxies: dict[AckState, list[str]] = defaultdict(list)
         for node_id, state in self.states.items():
-            found[state].append(node_id)
-        return {state: tuple(node_ids) for state, node_ids in found.items()}
+            proxies[state].append(node_id)
+        return {state: tuple(node_ids) for state, node_ids in proxies.items()}
 
     @cached_property
     def membership(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -307,8 +309,8 @@ class Receipts:
 
     def has_lost(self, before: "Receipts") -> bool:
         """Return whether a proxy of an earlier observation, which had a stream then, may have none now."""
-        (known, unknown_before), (_, unknown) = before.membership, self.membership
-        return not known.isdisjoint(unknown - unknown_before)
+        (known_before, unknown_before), (_, unknown) = before.membership, self.membership
+        return not known_before.isdisjoint(unknown - unknown_before)
 
     @cached_property
     def _order(self) -> Mapping[str, int]:
@@ -319,15 +321,15 @@ class Receipts:
 
         The result leaves out proxies that neither need nor hold any of these resources.
         """
-        wanted = tuple(ports)
-        with_sidecars = any(not isinstance(port, GatewayRef) for port in wanted)
+        ports_needed = tuple(ports)
+        with_sidecars = any(not isinstance(port, GatewayRef) for port in ports_needed)
         holding = 0
         lagging: list[str] = []
         refused: list[tuple[str, str]] = []
         for state, node_ids in self.by_state.items():
-            if (state.is_sidecar and not with_sidecars) or not state.needs(wanted):
+            if (state.is_sidecar and not with_sidecars) or not state.needs(ports_needed):
                 continue
-            answer = state.answer_for(wanted)
+            answer = state.answer_for(ports_needed)
             if answer.error:
                 refused += [(node_id, answer.error) for node_id in node_ids]
             elif answer.holds:
@@ -337,7 +339,7 @@ class Receipts:
         return Progress(
             holding=holding,
             lagging=tuple(sorted(lagging, key=self._order.__getitem__)),
-            refused=tuple(sorted(refused, key=lambda one: self._order[one[0]])),
+            refused=tuple(sorted(refused, key=lambda refusal: self._order[refusal[0]])),
         )
 
 

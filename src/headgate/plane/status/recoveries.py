@@ -96,9 +96,9 @@ def recovered(
     return f"{finding.field} ({value}): {text}" if isinstance(value, str | int) else f"{finding.field}: {text}"
 
 
-def _is_same(one: Finding, other: Finding) -> bool:
+def _is_same(finding: Finding, other: Finding) -> bool:
     """Return whether two findings are about the same fault: the same field, or without a field the same reason."""
-    return one.field == other.field and (bool(one.field) or one.reason is other.reason)
+    return finding.field == other.field and (bool(finding.field) or finding.reason is other.reason)
 
 
 def _value(obj: Any, field: str) -> Any:

@@ -34,12 +34,12 @@ def sidecar_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 
 def _programmed(findings: Sequence[Finding], pods: SidecarPods | None) -> StatusCondition:
     """Return the condition Programmed, which is True if all selected pods have everything that the Sidecar adds."""
-    unfinished = [item for item in findings if item.reason in _UNFINISHED]
+    unfinished = [finding for finding in findings if finding.reason in _UNFINISHED]
     if pods is None:
         reason, message = "Invalid", "nothing is added to pods; see the other conditions"
     elif unfinished:
         count = f"{len(pods.current)} of {pods.total} pods have the current generation"
-        reason, message = unfinished[0].reason.value, "; ".join([count, *(item.message for item in unfinished)])
+        reason, message = unfinished[0].reason.value, "; ".join([count, *(finding.message for finding in unfinished)])
     else:
         reason, message = "Programmed", _complete(pods)
     status = reason == "Programmed"

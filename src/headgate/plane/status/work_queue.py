@@ -47,30 +47,33 @@ class ReportIndex:
         for _, route in sorted(report.split_routes.items()):
             for split in route.splits:
                 routes[split] += route.parents
-        migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
+        migrating = {
+            workload.name for workload in compiled.mesh.workloads if workload.tls_mode is not workload.target_tls_mode
+        }
         selections = (
-            (item.about, tuple(name for name in item.workloads if name in migrating)) for item in report.selected
+            (selected.about, tuple(name for name in selected.workloads if name in migrating))
+            for selected in report.selected
         )
         self._parts: Mapping[str, Mapping[Key, Any]] = {  # by field of `ObjectReport`
             "findings": report.findings_of,
             "outcomes": outcomes,
-            "routes": {about: tuple(found) for about, found in routes.items()},
+            "routes": {about: tuple(parents) for about, parents in routes.items()},
             "parents": report.parents_of,
-            "gateway": {item.about: item for item in report.gateways},
-            "selected": {item.about: item for item in report.selected},
-            "sidecar": {item.about: item for item in report.sidecars},
+            "gateway": {gateway.about: gateway for gateway in report.gateways},
+            "selected": {selected.about: selected for selected in report.selected},
+            "sidecar": {sidecars.about: sidecars for sidecars in report.sidecars},
             "migrating": {about: names for about, names in selections if names},
         }
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
         """Yield all objects of some kinds, given as (group, kind), and those of other kinds with a report, sorted."""
-        wanted = frozenset(kinds)
-        seen = (key for key in self.compiled.report.seen if (key.group, key.kind) in wanted)
+        chosen = frozenset(kinds)
+        seen = (key for key in self.compiled.report.seen if (key.group, key.kind) in chosen)
         yield from sorted({*seen, *self._reported})
 
     def report(self, key: Key) -> ObjectReport:
         """Return the report of an object."""
-        parts = {field: found[key] for field, found in self._parts.items() if key in found}
+        parts = {field: objects[key] for field, objects in self._parts.items() if key in objects}
         return ObjectReport(generation=self.compiled.report.seen.get(key, 0), **parts)
 
     def differing(self, before: "ReportIndex", kinds: Collection[tuple[str, str]]) -> Iterator[Key]:
@@ -79,10 +82,10 @@ class ReportIndex:
         A new generation alone counts only for objects of these kinds, given as (group, kind), and for objects with a
         report.
         """
-        for field, found in self._parts.items():
-            yield from differing(before._parts[field], found)  # noqa: SLF001  # an object of this class
+        for field, objects in self._parts.items():
+            yield from differing(before._parts[field], objects)  # noqa: SLF001  # an object of this class
         for key in differing(before.compiled.report.seen, self.compiled.report.seen):
-            if (key.group, key.kind) in kinds or any(key in found for found in self._parts.values()):
+            if (key.group, key.kind) in kinds or any(key in objects for objects in self._parts.values()):
                 yield key
 
     @property
@@ -97,13 +100,13 @@ class ReportIndex:
     @cached_property
     def affecting(self) -> Mapping[RouteParent | str, Sequence[Key]]:
         """The objects that affect a port, by port, and the objects that select a pod, by `namespace/pod`."""
-        found: dict[RouteParent | str, list[Key]] = defaultdict(list)
+        affected: dict[RouteParent | str, list[Key]] = defaultdict(list)
         for key in dict.fromkeys(self._reported):
             report = self.report(key)
             selected = report.selected.workloads if report.selected else ()
             for target in dict.fromkeys((*_ports(report), *selected)):
-                found[target].append(key)
-        return found
+                affected[target].append(key)
+        return affected
 
 
 def _ports(report: ObjectReport) -> Iterator[RouteParent]:
@@ -127,9 +130,9 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
 class Observation(NamedTuple):
     """The inputs of all statuses at one moment.
 
-    `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` are the proxies'
+    `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` has the proxies'
     acknowledgments. `incomplete_certificates` are workloads with a certificate that lacks some of the DNS names.
-    `blocking` are the node IDs of proxies that block the next step of an mTLS migration. `compared` are conditions about
+    `blocking` has the node IDs of proxies that block the next step of an mTLS migration. `compared` has conditions about
     the mirrors of routes (`plane.mirror_comparison`), and `audits` the calls that TrafficTargets in audit mode would
     refuse (`plane.access_audit`).
     """

@@ -77,8 +77,8 @@ log = logging.getLogger(__name__)
 class CountedStates(NamedTuple):
     """What proxies count about objects.
 
-    `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` are conditions about
-    the copies of routes. `audits` are the calls that TrafficTargets in audit mode would refuse.
+    `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` has conditions about
+    the copies of routes. `audits` has the calls that TrafficTargets in audit mode would refuse.
     """
 
     dropped: Latest[Mapping[str, int]]
@@ -221,9 +221,9 @@ class StatusWriter:
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return the findings about the running mesh (`status.findings`) and those of the host, by object."""
-        refusing = (one for state, node_ids in receipts.by_state.items() if state.refused for one in node_ids)
+        refusing = (refuser for state, node_ids in receipts.by_state.items() if state.refused for refuser in node_ids)
         proxies = (proxy for node_id in refusing if (proxy := self._fleet.proxies.get(node_id)))
-        found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
+        findings: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
         for finding in (
             *refusals(compiled, proxies),
             *faults(self._loop.credentials.faults.get()),
@@ -231,15 +231,15 @@ class StatusWriter:
             *dropped_copies(compiled.mesh, self._counted.dropped.get()),
             *chain.from_iterable(cell.get() for cell in self._ports.findings),
         ):
-            found[finding.about] += (finding,)
-        return found
+            findings[finding.about] += (finding,)
+        return findings
 
     def _incomplete_certificates(self, compiled: Compiled) -> Iterator[str]:
         """Yield the names of workloads whose certificate lacks some DNS names (R75)."""
-        for item in compiled.mesh.workloads:
-            credential = self._loop.credential_of(f"{SIDECAR}/{item.name}") if item.subjects else None
-            if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
-                yield item.name
+        for workload in compiled.mesh.workloads:
+            credential = self._loop.credential_of(f"{SIDECAR}/{workload.name}") if workload.subjects else None
+            if workload.subjects and not (credential and names_in(credential.chain).issuperset(workload.subjects)):
+                yield workload.name
 
     def _overwritten(self) -> Iterator[Key]:
         """Yield objects that were recreated, or that another writer changed, since their last computation."""
@@ -309,8 +309,8 @@ class StatusWriter:
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
         status = compute(obj, report, inputs) if compute else None
-        if status and (known := find(*kind)):
-            status = with_summary(known.columns, obj, status)
+        if status and (stored_kind := find(*kind)):
+            status = with_summary(stored_kind.columns, obj, status)
         read = version_of(obj)
         self._computed_versions[key] = (read,)
         if status is None:
@@ -341,13 +341,16 @@ class StatusWriter:
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
         """Write an Event with the shares in `text`, if they differ from those in the last Event about the object."""
-        known = self._shares.get(key)
+        announced = self._shares.get(key)
         self._shares[key] = text
-        if known != text and (known or fresh):
-            reason = "WeightsChanged" if known else "Programmed"
+        if announced != text and (announced or fresh):
+            reason = "WeightsChanged" if announced else "Programmed"
             message = f"every proxy applies these shares: {text}"
             await self._ports.events.record(obj, type="Normal", reason=reason, message=message)
 
 
 def _is_programmed(status: Mapping[str, Any]) -> bool:
-    return any(item["type"] == "Programmed" and item["status"] == "True" for item in status.get("conditions", ()))
+    return any(
+        condition["type"] == "Programmed" and condition["status"] == "True"
+        for condition in status.get("conditions", ())
+    )

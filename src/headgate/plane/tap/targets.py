@@ -6,13 +6,14 @@ from typing import NamedTuple, Protocol
 from headgate.envoy import names
 from headgate.envoy.node_ids import pod_of
 from headgate.envoy.view import sidecar
+from headgate.kinds import ROUTE_KINDS
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.reports.tap_records import TapRecord
 
-ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
+ROUTES = frozenset(route.kind for route in ROUTE_KINDS)
 """Kinds for which a tap selects requests by the route that the client's proxy chose."""
 GATEWAY = "Gateway"
 
@@ -20,7 +21,7 @@ GATEWAY = "Gateway"
 class TapProxies(NamedTuple):
     """The proxies from which a target selects: the node IDs `gateways`, and the sidecars of the workloads in `mesh`.
 
-    `callers` are the identities of clients that called the target since the tap began.
+    `callers` has the identities of clients that called the target since the tap began.
     """
 
     mesh: Mesh

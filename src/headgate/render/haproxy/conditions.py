@@ -60,7 +60,7 @@ def collect(headers: Mapping[str, str]) -> Iterator[str]:
 def acls(name: str, match: Match, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the ACLs of a route as pairs of a name and a condition; the request must meet each name.
 
-    Pairs with the same name are alternatives. `headers` are the variables of headers (`variables`).
+    Pairs with the same name are alternatives. `headers` has the variables of headers (`variables`).
     """
     for number, path in enumerate(_paths(match)):
         if condition := _path(path):

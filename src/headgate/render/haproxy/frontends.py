@@ -89,7 +89,7 @@ def _hosts(port: ProxyPort) -> Iterator[str]:
 def _first_match(sample: str, variable: str, patterns: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield rules that set a variable by the most specific pattern of host names that matches a sample.
 
-    `patterns` are pairs of a pattern and the variable's value.
+    `patterns` has pairs of a pattern and the variable's value.
     """
     same: dict[tuple[tuple[int, int], str], list[str]] = {}
     for pattern, value in patterns:

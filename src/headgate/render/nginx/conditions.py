@@ -12,7 +12,7 @@ from headgate.render.omissions import NotExpressible, OmissionReason
 PATH = "$headgate_path"
 AUTHORITY = "$headgate_authority"
 UPGRADE = "$headgate_upgrade"
-"""`websocket`, in the letter case of the client, if it asks for it; nginx ignores upgrades to all other protocols."""
+"""`websocket`, in the letter case of the client, if it requests it; nginx ignores upgrades to all other protocols."""
 SCHEME = "$headgate_forwarded_proto"
 TE = "$headgate_te"
 _SPECIAL = {

@@ -67,7 +67,7 @@ def modules(lines: Sequence[str]) -> Sequence[str]:
 
 def definitions() -> Iterator[str]:
     """Yield the variables with the parts of a request as routes see them (model/sanitizing.py)."""
-    asked = "$headgate_upgrade_asked"
+    requested = "$headgate_upgrade_requested"
     maps: tuple[tuple[str, str, tuple[tuple[str, str], ...], str], ...] = (
         (PATH, "$request_uri", ((pattern(r"\A(?<headgate_rest>[^?]*)"), "$headgate_rest"),), '""'),
         (
@@ -76,11 +76,11 @@ def definitions() -> Iterator[str]:
             ((_insensitive(r"\A\S+ https?://(?<headgate_rest>[^/? ]+)"), "$headgate_rest"),),
             "$http_host",
         ),
-        (asked, "$http_connection", ((_insensitive(_LISTED.format("upgrade")), "$http_upgrade"),), '""'),
+        (requested, "$http_connection", ((_insensitive(_LISTED.format("upgrade")), "$http_upgrade"),), '""'),
         (
             UPGRADE,
-            asked,
-            ((_insensitive(r"\Awebsocket\z"), asked), (_insensitive(_LISTED.format("websocket")), "websocket")),
+            requested,
+            ((_insensitive(r"\Awebsocket\z"), requested), (_insensitive(_LISTED.format("websocket")), "websocket")),
             '""',
         ),
         (CONNECTION, UPGRADE, (('""', '""'),), "upgrade"),

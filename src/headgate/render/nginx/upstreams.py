@@ -14,7 +14,7 @@ _ZONE_KB, _SERVER_KB = 64, 1
 
 
 class Upstreams:
-    """The upstreams of a configuration. `connections` are idle connections to keep; 0 for connections on TCP ports."""
+    """The upstreams of a configuration. `connections` is the number of idle connections to keep; 0 for connections on TCP ports."""
 
     def __init__(self, endpoints: Mapping[PortRef, Sequence[Endpoint]], *, connections: int = 0) -> None:
         self._endpoints = endpoints
@@ -23,7 +23,7 @@ class Upstreams:
         self._names: dict[str, int] = {}
 
     def add(self, name: str, targets: Iterable[Target], failing: Mapping[int, int]) -> str:
-        """Add an upstream and return its name; `failing` are the weights of failing shares by status.
+        """Add an upstream and return its name; `failing` has the weights of failing shares by status.
 
         Ports with the same number on several addresses have the same names, so a number may be appended.
         """

@@ -87,7 +87,7 @@ class CronSchedule(NamedTuple):
         """Return the time that is nearest to `at`, up to `end`, forward or, with a negative step, backward.
 
         The search follows instants, so that a time that the clock skips is left out, and a repeated time occurs twice. It
-        skips quarters of an hour, which no change of the clock divides, and days.
+        skips quarters of an hour, which no clock change divides, and days.
         """
         while (end - at) * step >= 0:
             local = datetime.fromtimestamp(at, zone)

@@ -26,10 +26,16 @@ def protocol_causes(port: Mapping[str, Any], where: str) -> Iterator[Cause]:
     yield from fault_causes(port.get("appProtocol"), label_key_fault, f"{where}.appProtocol")
 
 
+def required_choice_causes(text: str, allowed: Collection[str], where: str) -> Iterator[Cause]:
+    """Yield a mistake if a text, also an empty one, is not one of those that are allowed."""
+    if text not in allowed:
+        yield Cause(where, f"must be {' or '.join(allowed)}, not {text!r}")
+
+
 def choice_causes(value: object, allowed: Collection[str], where: str) -> Iterator[Cause]:
     """Yield a mistake if a text is not one of those that are allowed. An empty text counts as missing."""
-    if isinstance(value, str) and value and value not in allowed:
-        yield Cause(where, f"must be {' or '.join(allowed)}, not {value!r}")
+    if isinstance(value, str) and value:
+        yield from required_choice_causes(value, allowed, where)
 
 
 def fault_causes(value: object, grammar: Callable[[str], str], where: str) -> Iterator[Cause]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
+from headgate.resources.core.fields import required_choice_causes
 from headgate.resources.core.pod_spec import Container, HttpGet, LifecycleHandler, PodSpec, Probe, SecurityContext
 from headgate.resources.core.pod_volumes import ConfigMapVolume, DownwardVolume, ProjectedObject, SecretVolume, Volume
 from headgate.resources.grammars import (
@@ -53,7 +54,7 @@ def selector_causes(selector: Mapping[str, Any], where: str) -> Iterator[Cause]:
 
 def pod_field_causes(spec: PodSpec, where: str) -> Iterator[Cause]:
     """Yield mistakes in a pod's `spec`. Names of containers are checked elsewhere."""
-    yield from _choice(spec.restart_policy, _RESTARTS, f"{where}.restartPolicy")
+    yield from required_choice_causes(spec.restart_policy, _RESTARTS, f"{where}.restartPolicy")
     if spec.node_name:
         yield from _fault(spec.node_name, subdomain_fault, f"{where}.nodeName")
     yield from _least(spec.active_deadline_seconds, 1, f"{where}.activeDeadlineSeconds")
@@ -64,7 +65,9 @@ def pod_field_causes(spec: PodSpec, where: str) -> Iterator[Cause]:
             yield from _id_causes(group, f"{where}.securityContext.supplementalGroups[{index}]")
     for index, init in enumerate(spec.init_containers):
         if init.restart_policy is not None:
-            yield from _choice(init.restart_policy, ("Always",), f"{where}.initContainers[{index}].restartPolicy")
+            yield from required_choice_causes(
+                init.restart_policy, ("Always",), f"{where}.initContainers[{index}].restartPolicy"
+            )
     names: set[str] = set()
     for index, volume in enumerate(spec.volumes):
         yield from _volume_causes(volume, names, f"{where}.volumes[{index}]")
@@ -80,7 +83,7 @@ def container_field_causes(container: Container, where: str) -> Iterator[Cause]:
         place = f"{where}.ports[{index}]"
         if port.name:
             yield from _fault(port.name, service_port_name_fault, f"{place}.name")
-        yield from _choice(port.protocol, _PROTOCOLS, f"{place}.protocol")
+        yield from required_choice_causes(port.protocol, _PROTOCOLS, f"{place}.protocol")
     yield from _variable_causes(container, where)
     for index, mount in enumerate(container.volume_mounts or ()):
         if mount.sub_path:
@@ -133,7 +136,7 @@ def _hook_causes(hook: LifecycleHandler | None, where: str) -> Iterator[Cause]:
 
 
 def _http_causes(get: HttpGet, where: str) -> Iterator[Cause]:
-    yield from _choice(get.scheme, _SCHEMES, f"{where}.scheme")
+    yield from required_choice_causes(get.scheme, _SCHEMES, f"{where}.scheme")
     for index, header in enumerate(get.http_headers):
         yield from _fault(header.name, header_fault, f"{where}.httpHeaders[{index}].name")
 
@@ -184,8 +187,3 @@ def _least(number: int | None, least: int, where: str) -> Iterator[Cause]:
 def _fault(text: str, grammar: Callable[[str], str], where: str) -> Iterator[Cause]:
     if fault := grammar(text):
         yield Cause(where, fault)
-
-
-def _choice(text: str, allowed: Collection[str], where: str) -> Iterator[Cause]:
-    if text not in allowed:
-        yield Cause(where, f"must be {' or '.join(allowed)}, not {text!r}")

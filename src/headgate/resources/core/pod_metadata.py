@@ -18,7 +18,7 @@ from headgate.resources.trace_sampling import TRACE_SAMPLING
 INJECT = "headgate.dev/inject"
 """Label or annotation of a pod, or label of a namespace: a value of `INJECTED` or `NOT_INJECTED`."""
 INJECTED, NOT_INJECTED = ("true", "enabled"), ("false", "disabled")
-"""The values with which pods get a sidecar, and the values with which they get none. `enabled` and `disabled` are the
+"""The values with which pods get a sidecar, and the values with which they get none. `enabled` and `disabled` have the
 values of Istio and Linkerd."""
 SIDECAR = "headgate.dev/sidecar-mode"
 """Annotation of a pod, written by injection: the mode of its sidecar, `transparent` or `explicit`."""

@@ -14,15 +14,14 @@ from headgate.kinds import KindNames
 from headgate.resources.further.autoscalers import CONVERSION
 from headgate.resources.further.columns import COLUMNS
 from headgate.resources.kind import Kind
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.schema.builders import Schema
 
 _NO_POLICY = (
     "NetworkPolicies have no effect on one machine: no connection is refused because of them; TrafficTargets and mutual TLS "
     "decide about access"
 )
-CARRIED_OUT = frozenset(
-    {"CronJob", "DaemonSet", "Job", "PersistentVolumeClaim", "ReplicationController", "StatefulSet"}
-)
+CARRIED_OUT = frozenset({"PersistentVolumeClaim", *(templated.kind for templated in TEMPLATED_KINDS)})
 """The kinds that have their effect on one machine too: workloads run, and claims are directories."""
 
 

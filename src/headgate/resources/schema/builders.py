@@ -23,8 +23,8 @@ MATCH_NAME = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?$"  # names reach t
 
 def record(description: str, required: str = "", /, **properties: Schema) -> Schema:
     """Return the schema of an object; `required` has the names of required fields, separated by spaces."""
-    found = {"type": "object", "description": description, "properties": properties}
-    return {**found, "required": required.split()} if required else found
+    schema = {"type": "object", "description": description, "properties": properties}
+    return {**schema, "required": required.split()} if required else schema
 
 
 def listing(description: str, items: Schema, *, key: str = "", **limits: int) -> Schema:
@@ -33,16 +33,16 @@ def listing(description: str, items: Schema, *, key: str = "", **limits: int) ->
     `key` has the names of the fields that identify an item, separated by spaces, or is `*` for a set of
     unique texts. Without a key the list is atomic in server-side apply.
     """
-    found = {"type": "array", "description": description, "items": items, **limits}
+    schema = {"type": "array", "description": description, "items": items, **limits}
     if key == "*":
-        return {**found, "x-kubernetes-list-type": "set"}
-    return {**found, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": key.split()} if key else found
+        return {**schema, "x-kubernetes-list-type": "set"}
+    return {**schema, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": key.split()} if key else schema
 
 
 def text(description: str, grammar: str = "", **limits: int) -> Schema:
     """Return the schema of a string; limits are minLength and maxLength."""
-    found = {"type": "string", "description": description, **limits}
-    return {**found, "format": grammar} if grammar else found
+    schema = {"type": "string", "description": description, **limits}
+    return {**schema, "format": grammar} if grammar else schema
 
 
 def matching(description: str, pattern: str, **more: Any) -> Schema:
@@ -55,8 +55,8 @@ def matching(description: str, pattern: str, **more: Any) -> Schema:
 
 def share(description: str) -> Schema:
     """Return the schema of a share of requests: a percentage above 0% and at most 100%."""
-    found = matching(description, SHARE, maxLength=len("100.000000%"))
-    return ruled(found, ("self.matches('[1-9]')", SHARE_LIMITS))
+    schema = matching(description, SHARE, maxLength=len("100.000000%"))
+    return ruled(schema, ("self.matches('[1-9]')", SHARE_LIMITS))
 
 
 def choice(description: str, words: str) -> Schema:

@@ -39,12 +39,12 @@ def _further_versions() -> dict[str, Schema]:
     names = _names(published())
     further: dict[str, Schema] = {}
     for kind in KINDS:
-        known = [version for version in kind.versions if (kind.group, version, kind.kind) in names]
-        for version in kind.versions if known else ():
-            if version not in known:
-                name = names[kind.group, known[0], kind.kind]
+        served = [version for version in kind.versions if (kind.group, version, kind.kind) in names]
+        for version in kind.versions if served else ():
+            if version not in served:
+                name = names[kind.group, served[0], kind.kind]
                 schema = _of_kind((kind.group, version, kind.kind), published()[name])
-                further[name.replace(f".{known[0]}.", f".{version}.")] = schema
+                further[name.replace(f".{served[0]}.", f".{version}.")] = schema
     return further
 
 

@@ -76,14 +76,14 @@ class _Walk:
 
     def value(self, value: Any, schema: Schema, path: _Path) -> Any:
         """Check a value; return it without unknown fields."""
-        wanted = schema.get("type")
-        if wanted is None:
+        expected_type = schema.get("type")
+        if expected_type is None:
             return value
-        if type(value) is not _USUAL[wanted] and not _fits(value, wanted, schema):
-            self._add(path, f"must be {_WORDS[wanted]}, not {type_name(value)}{_hint(value, wanted)}")
-        elif wanted == "object":
+        if type(value) is not _USUAL[expected_type] and not _fits(value, expected_type, schema):
+            self._add(path, f"must be {_WORDS[expected_type]}, not {type_name(value)}{_hint(value, expected_type)}")
+        elif expected_type == "object":
             return self.record(value, schema, path)
-        elif wanted == "array":
+        elif expected_type == "array":
             return self._list(value, schema, path)
         elif self._limits and (
             message := _text_limits(value, schema) if isinstance(value, str) else _limits(value, schema)
@@ -98,17 +98,17 @@ class _Walk:
         for name in schema.get("required", ()) if self._required else ():
             if value.get(name) is None:
                 self._add((path, name), "is missing")
-        found: dict[str, Any] = {}
-        for name, item in value.items():
+        checked: dict[str, Any] = {}
+        for name, content in value.items():
             field = fields.get(name, extra)
             if field is None and fields and not schema.get("x-kubernetes-preserve-unknown-fields"):
                 self.unknown.append(_text((path, name)))
                 self._add((path, name), _unknown_message(name, fields))
-            elif field is None or item is None or name in skipped:
-                found[name] = item
+            elif field is None or content is None or name in skipped:
+                checked[name] = content
             else:
-                found[name] = self.value(item, field, (path, name))
-        return found
+                checked[name] = self.value(content, field, (path, name))
+        return checked
 
     def _list(self, value: Sequence[Any], schema: Schema, path: _Path) -> list[Any]:
         least, most = schema.get("minItems", 0), schema.get("maxItems", len(value))
@@ -117,7 +117,7 @@ class _Walk:
         if len(value) > most:
             self._add(path, f"must have at most {most} entries, not {len(value)}")
         items = schema.get("items", {})
-        return [self.value(item, items, (path, index)) for index, item in enumerate(value)]
+        return [self.value(entry, items, (path, index)) for index, entry in enumerate(value)]
 
     def _add(self, path: _Path, message: str) -> None:
         self.causes.append(Cause(_text(path), message))
@@ -133,24 +133,24 @@ def _text(path: _Path) -> str:
     return f"{before}.{name}" if before else str(name)
 
 
-def _fits(value: Any, wanted: str, schema: Schema) -> bool:
+def _fits(value: Any, expected_type: str, schema: Schema) -> bool:
     """Return whether a schema allows a value whose type is not the usual one, such as an `int` for a number."""
     if isinstance(value, bool):
         return False
     if schema.get("format") == "int-or-string":
         return isinstance(value, str | int | float)
-    return isinstance(value, _ALSO.get(wanted, ()))
+    return isinstance(value, _ALSO.get(expected_type, ()))
 
 
-def _hint(value: Any, wanted: str) -> str:
-    if wanted == "integer" and isinstance(value, str):
+def _hint(value: Any, expected_type: str) -> str:
+    if expected_type == "integer" and isinstance(value, str):
         return "; write it without quotes"
-    return "; write it with quotes" if wanted == "string" and isinstance(value, int | float) else ""
+    return "; write it with quotes" if expected_type == "string" and isinstance(value, int | float) else ""
 
 
-def _unknown_message(name: object, known: Collection[str]) -> str:
-    nearest = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known fields are {', '.join(known)}"
+def _unknown_message(name: object, fields: Collection[str]) -> str:
+    nearest = difflib.get_close_matches(str(name), fields, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known fields are {', '.join(fields)}"
     return f"is not a field; {hint}"
 
 
@@ -179,8 +179,8 @@ def _choice(value: Any, schema: Schema) -> str:
     allowed = schema.get("enum")
     if not allowed or value in allowed:
         return ""
-    wanted = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else allowed[0]
-    return f"must be {wanted}, not {value!r}"
+    expected = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else allowed[0]
+    return f"must be {expected}, not {value!r}"
 
 
 def hostname_fault(text: str) -> str:
@@ -227,8 +227,8 @@ def _parsing(parse: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _controller_fault(text: str) -> str:
-    found = _CONTROLLER.fullmatch(text)
-    if found and all(map(is_dns_label, found["domain"].split("."))):
+    match = _CONTROLLER.fullmatch(text)
+    if match and all(map(is_dns_label, match["domain"].split("."))):
         return ""
     return f"{text!r} is not the name of a controller: write a domain, a slash and a path, such as headgate.dev/gateway-controller"
 

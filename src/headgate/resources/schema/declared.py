@@ -55,8 +55,8 @@ class FieldRule(NamedTuple):
 class Field(msgspec.Struct, frozen=True):
     """What the schema of a field has besides its type, which is that of the annotated field.
 
-    `grammar` is the format of a text, `pattern` its regular expression, and `choices` are its only values. `key` names the
-    fields that identify the items of a list (`builders.listing`), and `item` describes an item. `limits` are those of the
+    `grammar` is the format of a text, `pattern` its regular expression, and `choices` has its only values. `key` names the
+    fields that identify the items of a list (`builders.listing`), and `item` describes an item. `limits` has those of the
     type, such as minItems. A field without a default is required, and so is one with `required`. With `defaulted`,
     the schema has the default of the type. `schema` replaces everything that would derive from the type.
     """

@@ -49,13 +49,13 @@ _REFERENCES = ("Reference", "BackendRef", "ReferenceGrantTo")
 def gateway_api() -> dict[str, Schema]:
     """Return the definitions of the Gateway API's kinds and types by name, with headgate's deviations."""
     data = Path(__file__).with_name("gateway_api.json").read_bytes()
-    found: dict[str, Any] = msgspec.json.decode(data)["definitions"]
+    definitions: dict[str, Any] = msgspec.json.decode(data)["definitions"]
     for place, changes in {**_STRICTER, **_LOOSER}.items():
-        _part(found, place).update(changes)
+        _part(definitions, place).update(changes)
     texts = msgspec.json.decode(Path(__file__).with_name("gateway_api_texts.json").read_bytes())
-    for name, schema in found.items():
+    for name, schema in definitions.items():
         _describe(name.rpartition(".")[2], schema, texts)
-    return found
+    return definitions
 
 
 def _describe(name: str, schema: dict[str, Any], texts: Mapping[str, Mapping[str, str]]) -> None:

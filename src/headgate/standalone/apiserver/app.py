@@ -53,7 +53,7 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 class ComputedGroups(NamedTuple):
     """The sources of API groups with computed objects: `traffic` for the metrics API, `inspector` for the inspect API.
 
-    `usage` is that for `metrics.k8s.io`. `settings` are the settings of the mesh.
+    `usage` is that for `metrics.k8s.io`. `settings` has the settings of the mesh.
     """
 
     traffic: Source | None = None

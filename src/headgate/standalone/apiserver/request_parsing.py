@@ -103,7 +103,7 @@ def int_parameter(query: Mapping[str, str], name: str) -> int | None:
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
     """Check that a list at resource version `current` satisfies the request.
 
-    Raises ApiError 504 if the request needs a newer version, and 410 if it asks for exactly an older version, because
+    Raises ApiError 504 if the request needs a newer version, and 410 if it requests exactly an older version, because
     the store lists only the current objects.
     """
     requested = int_parameter(query, "resourceVersion") or current

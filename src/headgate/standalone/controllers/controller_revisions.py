@@ -29,7 +29,7 @@ class RevisionPlan(NamedTuple):
 def plan_revisions(owner: Object, revisions: Collection[Object], *, limit: int, used: Collection[str]) -> RevisionPlan:
     """Return the revisions of a workload and the actions that keep them up to date.
 
-    `revisions` are those of the namespace; orphans of a workload with the same name are adopted. At most `limit` of them stay besides those that are `used`.
+    `revisions` has those of the namespace; orphans of a workload with the same name are adopted. At most `limit` of them stay besides those that are `used`.
     """
     orphans = [revision for revision in revisions if _is_orphan_of(owner, revision)]
     mine = _sorted(owner, revisions, orphans)

@@ -21,6 +21,7 @@ from headgate.resources.core.replication_controller import ReplicationController
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
+from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.standalone.controllers.actions import Action, Announce, Recheck, TypedObject, apply_actions
 from headgate.standalone.controllers.cron_jobs import plan_cron_job
 from headgate.standalone.controllers.daemon_sets import plan_daemon_set
@@ -35,13 +36,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
 _KINDS = (
-    ("apps", "Deployment"),
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-    ("", "ReplicationController"),
-    ("batch", "CronJob"),
-    ("batch", "Job"),
+    *((templated.group, templated.kind) for templated in TEMPLATED_KINDS),
     ("", "Pod"),
     ("", "PersistentVolumeClaim"),
     ("", "Service"),

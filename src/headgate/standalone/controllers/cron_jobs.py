@@ -27,7 +27,7 @@ SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 def plan_cron_job(subject: TypedObject[CronJob], jobs: Sequence[TypedObject[Job]], *, now: float) -> list[Action]:
     """Return the actions that create and delete Jobs of a CronJob and write its status.
 
-    `jobs` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError for an invalid schedule.
+    `jobs` has those of the namespace, `now` is in seconds since the epoch. Raises DecodeError for an invalid schedule.
     """
     owner, typed = subject
     if typed.metadata.deletion_timestamp:

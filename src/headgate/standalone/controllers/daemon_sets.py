@@ -22,7 +22,7 @@ def plan_daemon_set(
 ) -> list[Action]:
     """Return the actions that create, delete and replace the pod of a DaemonSet and write its status.
 
-    `pods` and `revisions` are those of the namespace, `node` is the only node, `now` is in seconds since the epoch.
+    `pods` and `revisions` have those of the namespace, `node` is the only node, `now` is in seconds since the epoch.
     Raises DecodeError.
     """
     owner, typed = subject

@@ -18,7 +18,7 @@ def deployment_status(
 ) -> dict[str, Any]:
     """Return the status of a Deployment.
 
-    `replicasets` are all ReplicaSets that the Deployment owns. `current` is the ReplicaSet of its template, None if there is
+    `replicasets` has all ReplicaSets that the Deployment owns. `current` is the ReplicaSet of its template, None if there is
     none. `now` is in seconds since the epoch.
     """
     available = sum(replicaset.status.available_replicas for replicaset in replicasets)

@@ -47,7 +47,7 @@ def plan_deployment(
 ) -> list[Action]:
     """Return the actions that adopt, create, scale and delete ReplicaSets of a Deployment and write its status.
 
-    `replicasets` and `pods` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
+    `replicasets` and `pods` have those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
     """
     deployment, typed = subject
     if typed.metadata.deletion_timestamp:

@@ -35,7 +35,7 @@ def managed_slices(slices: Iterable[Object]) -> dict[str, list[Object]]:
 def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
     """Return the actions that create, update and delete the slices of a Service.
 
-    `pods` are pods of its namespace, in any order. `slices` are its current slices with headgate's label.
+    `pods` has pods of its namespace, in any order. `slices` has its current slices with headgate's label.
     """
     service, typed = subject
     if not typed.spec.selected or typed.metadata.deletion_timestamp:

@@ -22,7 +22,7 @@ class Ending(NamedTuple):
 class JobCounts(NamedTuple):
     """The successes and failures of a Job.
 
-    `succeeded` and `failed` are counts of the status; the pods with the uids in `new_succeeded` and `new_failed` are not in
+    `succeeded` and `failed` come from the status; the pods with the uids in `new_succeeded` and `new_failed` are not in
     them yet. `completed` has the indexes that have succeeded, `failed_indexes` those whose limit of failures is exceeded.
     """
 

@@ -49,7 +49,7 @@ MOST_CREATED = 500  # pods in one decision, as in Kubernetes
 def plan_job(subject: TypedObject[Job], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
     """Return the actions that create and delete pods of a Job, count them, write its status, and delete it in time.
 
-    `pods` are those of the namespace, `now` is in seconds since the epoch.
+    `pods` has those of the namespace, `now` is in seconds since the epoch.
     """
     job, typed = subject
     if typed.metadata.deletion_timestamp or typed.spec.managed_by != CONTROLLER:

@@ -20,7 +20,7 @@ from headgate.standalone.controllers.owned_pods import available, by_deletion_or
 def plan_replicaset(subject: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
     """Return the actions that create, delete, adopt and release pods of a ReplicaSet and write its status.
 
-    `pods` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
+    `pods` has those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
     """
     replicaset, typed = subject
     if typed.metadata.deletion_timestamp:

@@ -10,7 +10,7 @@ from headgate.resources.meta import Value
 class Sizes(Value, frozen=True, kw_only=True):
     """Numbers of pods: `wanted` in the Deployment, `new` in its current ReplicaSet, `old` in each older one, oldest first.
 
-    `new` and `old` are requested pods, `new_available` and `old_available` are available pods.
+    `new` and `old` have requested pods, `new_available` and `old_available` have available pods.
     """
 
     wanted: int

@@ -69,7 +69,7 @@ def claim_owners(
 ) -> Iterator[Update]:
     """Yield the actions that make claims belong to the StatefulSet or not, when `whenDeleted` has changed.
 
-    `ordinals` are those of its pods. Claims of ordinals without a pod never begin to belong to it.
+    `ordinals` has those of its pods. Claims of ordinals without a pod never begin to belong to it.
     """
     names = claim_names(typed, ordinals)
     for claim in claims:

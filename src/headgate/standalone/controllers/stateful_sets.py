@@ -44,7 +44,7 @@ class _Members(NamedTuple):
 def plan_stateful_set(subject: TypedObject[StatefulSet], objects: SetObjects, *, now: float) -> list[Action]:
     """Return the actions that create, delete and replace pods of a StatefulSet, their claims and revisions, and its status.
 
-    `objects` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
+    `objects` has those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
     """
     owner, typed = subject
     if typed.metadata.deletion_timestamp:

@@ -22,12 +22,12 @@ def netlink() -> Iterator[Any]:
 
 
 def ensure(change: Any, *arguments: Any, **fields: Any) -> None:
-    """Make a change of netlink, unless its result exists already. Raises OSError."""
+    """Make a change by netlink, unless its result exists already. Raises OSError."""
     _change(frozenset({errno.EEXIST}), change, *arguments, **fields)
 
 
 def remove(change: Any, *arguments: Any, **fields: Any) -> None:
-    """Make a change of netlink that removes something, unless it is gone already. Raises OSError."""
+    """Make a change by netlink that removes something, unless it is gone already. Raises OSError."""
     _change(_GONE, change, *arguments, **fields)
 
 

@@ -65,7 +65,7 @@ class ContainerRun(Run):
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Adopt the process that an earlier headgate started, if it still runs at the same address.
 
-        `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
+        `started` and `ready` hold the last results of its probes. They apply until a new result differs, so that a
         restart of headgate makes no container unready.
         """
         for name in _HOOK_FAILURES:  # hooks that a killed headgate left behind

@@ -80,7 +80,7 @@ async def start_command(run: Run, command: ContainerCommand) -> "RunningCommand"
 
 
 class RunningCommand:
-    """The process of a command. `stdin` and `outputs` are non-blocking file descriptors; `outputs` has them by stream."""
+    """The process of a command. `stdin` and `outputs` have non-blocking file descriptors; `outputs` has them by stream."""
 
     def __init__(self, process: Process, stdin: int | None, outputs: dict[int, int], *, tty: bool) -> None:
         self._process = process

@@ -53,7 +53,7 @@ class Launches:
     async def prepare(self, pod: Pod, container: Container, variables: Mapping[str, str]) -> Launch:
         """Write the volumes of a pod; return how to start a container of it. Raises ConfigError.
 
-        `variables` are those that headgate sets in the container.
+        `variables` has those that headgate sets in the container.
         """
         given = await self._input(pod)
         volumes = materialize(given, self._directory / _VOLUMES)

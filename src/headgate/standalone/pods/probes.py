@@ -125,7 +125,7 @@ async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
 
 
 async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
-    """Ask the gRPC health service (grpc.health.v1) as the kubelet does: without TLS, and without an HTTP proxy.
+    """Query the gRPC health service (grpc.health.v1) as the kubelet does: without TLS, and without an HTTP proxy.
 
     The request and the response have one field each, with number 1: a text and an enum. The wrappers of protobuf have the
     same bytes, so no generated messages are needed.

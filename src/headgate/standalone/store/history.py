@@ -15,7 +15,7 @@ from headgate.objects.ports import Change
 class RecentChanges:
     """The last `size` changes of each kind.
 
-    Revisions number the changes of all kinds; a resource version is a revision as text.
+    Revisions number the changes to all kinds; a resource version is a revision as text.
     """
 
     def __init__(self, revision: int, size: int) -> None:

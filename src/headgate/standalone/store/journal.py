@@ -8,7 +8,7 @@ from headgate.resources.meta import Object
 
 
 class Journal(Protocol):
-    """Persists the changes of the store."""
+    """Persists changes to the store."""
 
     def load(self) -> tuple[int, Sequence[Object]]:
         """Return the newest revision and all objects at that revision. Raises StoreError."""
@@ -21,4 +21,4 @@ class Journal(Protocol):
         """The time of the first failed write since the last successful write, in seconds since the epoch; else 0."""
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Persist the changes of one call, all or none, so that they survive this process. Raises StoreError."""
+        """Persist one call's changes, all or none, so that they survive this process. Raises StoreError."""

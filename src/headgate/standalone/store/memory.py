@@ -203,7 +203,7 @@ class MemoryStore:
 
     @contextmanager
     def _transaction(self, *, dry_run: bool = False) -> Iterator[None]:
-        """Commit the changes of the `with` block. Roll them back on a dry run, or if the block or the journal fails."""
+        """Commit the changes in the `with` block. Roll them back on a dry run, or if the block or the journal fails."""
         kept = False
         try:
             yield

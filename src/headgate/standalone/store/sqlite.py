@@ -1,4 +1,4 @@
-"""Persists the embedded store in SQLite: one transaction for the changes of a call, before watches return them.
+"""Persists the embedded store in SQLite: one transaction for a call's changes, before watches return them.
 
 What is lost in a crash:
 
@@ -149,7 +149,7 @@ class SqliteJournal:
         log.warning("%s", message)
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Commit the changes of one call. Raises Unavailable and persists no change when the disk is full or fails."""
+        """Commit one call's changes. Raises Unavailable and persists no change when the disk is full or fails."""
         with self._writing():
             self._write(changes)
         self._mark.write(int(changes[-1].version))
@@ -223,7 +223,7 @@ def _check_main_file(path: Path) -> None:
     wal = path.with_name(f"{path.name}-wal")
     if _size(wal) and not _size(path):
         raise StoreError(
-            f"the store {path} is missing or empty, though {wal.name} has changes of it; put it back, for example from a "
+            f"the store {path} is missing or empty, though {wal.name} has changes to it; put it back, for example from a "
             f"backup, or move the files {path.name}* away to start without objects"
         )
 

@@ -28,7 +28,7 @@ SHARES = (0.5, 0.9, 0.99)
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
     """Statistics of some flows, with the field names of `Counts`.
 
-    `latencies` are the latency percentiles for `SHARES`, in seconds; empty without requests. `histogram` has all latencies.
+    `latencies` has the latency percentiles for `SHARES`, in seconds; empty without requests. `histogram` has all latencies.
     """
 
     success: int = 0
@@ -107,7 +107,7 @@ def everything(_: ObjectInfo) -> bool:
 class Traffic:
     """The flows of a Reading, with indexes by pod and Service that are built on first use.
 
-    `arrived` are the sums by receiving pod. If the Reading has none, they are computed from the flows.
+    `arrived` has the sums by receiving pod. If the Reading has none, they are computed from the flows.
     """
 
     def __init__(self, flows: Mapping[Flow, Counts], arrived: PodTotals | None = None) -> None:

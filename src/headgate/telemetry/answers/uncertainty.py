@@ -24,7 +24,7 @@ class Interval(Value, frozen=True, gc=False):
 class Uncertainty(Value, frozen=True, kw_only=True, gc=False):
     """The uncertainty of some statistics.
 
-    `success_rate` is an interval (0 to 1). `deviation` is the standard deviation of the latencies, and `latencies` are the
+    `success_rate` is an interval (0 to 1). `deviation` is the standard deviation of the latencies, and `latencies` has the
     intervals of the percentiles for `SHARES`, in seconds. Without a recorded latency, they are 0 and empty.
     """
 

@@ -54,7 +54,7 @@ class PodTotals(Value, frozen=True, kw_only=True):
 class Reading(Value, frozen=True, kw_only=True):
     """The flows of the `window` seconds before `end` (seconds since the epoch).
 
-    `cut` has messages for users about missing counts. `arrived` are the sums of `flows` by destination pod, if the
+    `cut` has messages for users about missing counts. `arrived` has the sums of `flows` by destination pod, if the
     source has them.
     """
 

@@ -17,7 +17,7 @@ _NAMELESS = Flow(
 
 
 class SlidingSum:
-    """The exact sum of some time buckets. `flows` are the counts of each flow."""
+    """The exact sum of some time buckets. `flows` has the counts of each flow."""
 
     def __init__(self) -> None:
         self._reset()
@@ -27,7 +27,7 @@ class SlidingSum:
         return PodTotals(requests=dict(self._requests), copies=dict(self._copies))
 
     def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:
-        """Change this sum to the sum of `buckets`, one bucket per step. `names` are the current flows by number.
+        """Change this sum to the sum of `buckets`, one bucket per step. `names` has the current flows by number.
 
         The caller may stop after any step, and slide to other buckets later.
         """

@@ -43,7 +43,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 class Line(NamedTuple):
     """One value of a family. `suffix` follows the name in a histogram (`_bucket`).
 
-    `more` are labels of this line only.
+    `more` has labels of this line only.
     """
 
     value: float
@@ -75,7 +75,7 @@ def written(families: Iterable[Family]) -> Iterator[str]:
 def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
     """Yield a histogram's lines.
 
-    `buckets` are counts per bound, and one for larger values; `total` is the sum of the values.
+    `buckets` has counts per bound, and one for larger values; `total` is the sum of the values.
     """
     count = 0
     for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):

@@ -26,7 +26,7 @@ _NANOSECONDS = 1e17
 
 
 class Series(NamedTuple):
-    """The identity of a series within a process. `attributes` are consecutive encoded `KeyValue`s.
+    """The identity of a series within a process. `attributes` has consecutive encoded `KeyValue`s.
 
     A process always encodes equal attributes to equal bytes. Only a new series is decoded (`pairs`), because nearly all of the
     tens of thousands of values a second belong to known series.

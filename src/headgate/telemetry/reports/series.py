@@ -27,6 +27,7 @@ from headgate.envoy.traffic_stats import (
     parse_cluster,
     parse_pod,
     parse_root,
+    split_backend,
 )
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
@@ -59,8 +60,8 @@ _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each de
 class Counted(NamedTuple):
     """A flow, and the growth of its counters.
 
-    `through` is the root (`namespace/name`) whose split led to the backend of a route's requests, or the split that asked
-    for copies; empty if there is none.
+    `through` is the root (`namespace/name`) whose split led to the backend of a route's requests, or the split that requested
+    copies; empty if there is none.
     """
 
     flow: Flow
@@ -116,7 +117,7 @@ def is_attempts(delta: Delta) -> bool:
 
 def cluster_of(series: Series) -> str:
     """Return the attribute `cluster` of a series of requests; empty if there is none (`envoy.traffic_stats`)."""
-    return series.pairs().get("cluster", "")
+    return split_backend(series.pairs())["cluster"]
 
 
 def peer(node: str) -> Peer:
@@ -127,7 +128,7 @@ def peer(node: str) -> Peer:
 
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
-    attributes = series.pairs()
+    attributes = split_backend(series.pairs())
     indexes, timed = _counters_of(series.name, attributes)
     if not indexes and not timed:
         return None

@@ -370,7 +370,7 @@ class Analysis(Input, frozen=True, kw_only=True):
     webhooks: Annotated[
         tuple[Webhook, ...],
         Field(
-            "The programs that headgate calls with POST; 2xx agrees, 4xx rolls the canary back, other answers are asked again.",
+            "The programs that headgate calls with POST; 2xx agrees, 4xx rolls the canary back, other responses are retried.",
             key="name",
             item=Field("One program."),
         ),

@@ -63,7 +63,7 @@ class RolloutStep(NamedTuple):
 
 
 class Action(Enum):
-    """What a request asks of a rollout."""
+    """The action that a request commands."""
 
     PROMOTE = "Promote"
     ABORT = "Abort"
