@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path("src/headgate")
 CALLED_BY_LIBRARIES = {
     "collect_usage_pieces": "typer calls it on a command for its help page",
+    "datagram_received": "asyncio calls it on a protocol",
     "format_commands": "typer calls it on a group for its help page",
     "ignore_aliases": "PyYAML calls it on its dumper",
 }

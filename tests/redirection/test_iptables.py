@@ -60,7 +60,7 @@ def test_an_invalid_option_exits_with_code_2():
 def test_the_machines_own_network_is_never_changed(monkeypatch):
     if str(Path("/proc/self/ns/pid").readlink()) != iptables.FIRST_PID_NAMESPACE:
         pytest.skip("within a container the machine's own network can't be distinguished from a pod's")
-    monkeypatch.setattr(iptables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(iptables, "run_program", lambda *command, **_: pytest.fail(f"ran {command}"))
     for action in (lambda: iptables.apply(rules(Exclusions())), iptables.clean):
         with pytest.raises(RedirectionError, match="this is the machine's own network namespace"):
             action()

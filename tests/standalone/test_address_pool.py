@@ -5,7 +5,15 @@ import socket
 
 import pytest
 
-from headgate.standalone.address_pool import FIRST_RANGE, AddressPool, NoAddress, claim_range, guard_address
+from headgate.standalone.address_pool import (
+    FIRST_RANGE,
+    AddressPool,
+    NoAddress,
+    claim_range,
+    gateway_address,
+    guard_address,
+    range_of,
+)
 
 UNUSED = FIRST_RANGE - 1
 """A range that no other headgate of the machine claims by itself, such as those of tests that run at the same time."""
@@ -93,3 +101,18 @@ def test_only_the_headgate_that_crashed_reclaims_the_range_of_its_orphans(tmp_pa
             guard.close()
     finally:
         os.close(orphan)
+
+
+def test_pods_with_networks_of_their_own_have_addresses_that_are_no_loopback_addresses():
+    addresses = AddressPool(80, "pod")
+    assert addresses.allocate("a", "services").startswith("10.80.")
+    assert addresses.covers(addresses.allocate("b", "pods"), "pods")
+    assert not addresses.covers("127.80.0.7", "services")
+    assert addresses.owner(gateway_address(80)) == "the machine"
+    assert [range_of(address) for address in ("127.80.0.7", "10.80.0.7", "10.40.0.7", "None")] == [80, 80, None, None]
+
+
+def test_a_range_that_the_machine_uses_otherwise_is_not_claimed():
+    number, guard = claim_range(UNUSED, without={UNUSED})
+    with guard:
+        assert number != UNUSED

@@ -7,13 +7,14 @@ a sidecar.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.admission.workloads import DEFAULTERS
-from headgate.envoy.node_ids import OUTBOUND_PORT
+from headgate.envoy.node_ids import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
 from headgate.objects.ports import View
@@ -39,6 +40,7 @@ from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.selectors import LabelSelector, selects
 
 EXPLICIT: Literal["explicit"] = "explicit"
+TRANSPARENT: Literal["transparent"] = "transparent"
 INJECT_LABELED = "/inject/labeled-namespace"
 """The path of the webhook for pods of namespaces that an API server has selected by the label `INJECT`."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
@@ -114,8 +116,22 @@ class Sidecars(NamedTuple):
 
 
 def explicit_sidecars(mode: InjectionMode) -> Sidecars:
-    """Return how one machine adds sidecars to pods."""
-    return Sidecars(lambda pod, around: decide(pod, mode, around), EXPLICIT, (OUTBOUND_PORT,), _created, _kept)
+    """Return how one machine adds sidecars to pods that share its network."""
+    create = partial(_created, capture_of=lambda _pod: EXPLICIT)
+    return Sidecars(lambda pod, around: decide(pod, mode, around), EXPLICIT, (OUTBOUND_PORT,), create, _kept)
+
+
+def sidecars_in_networks(mode: InjectionMode) -> Sidecars:
+    """Return how one machine adds sidecars to pods with networks of their own."""
+    create = partial(_created, capture_of=lambda pod: EXPLICIT if shares_network(pod) else TRANSPARENT)
+    ports = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
+    return Sidecars(lambda pod, around: decide(pod, mode, around), TRANSPARENT, ports, create, _kept)
+
+
+def shares_network(pod: Object) -> bool:
+    """Return whether a pod of one machine is in the machine's network, even if pods have networks of their own."""
+    external = part(pod["metadata"], "annotations").get(PROCESS) == EXTERNAL
+    return external or bool(part(pod, "spec").get("hostNetwork"))
 
 
 def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> InjectionDecision:
@@ -152,12 +168,18 @@ def _selects(config: Object, labels: Mapping[str, str]) -> bool:
         return False
 
 
-def _created(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
+def _created(
+    pod: Object,
+    around: PodNamespace,
+    injected: bool,  # noqa: FBT001 - a function of `Sidecars`
+    *,
+    capture_of: Callable[[Object], str],
+) -> Object:
     annotations = {
         name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN_HERE
     }
     if injected:
-        annotations[SIDECAR] = EXPLICIT
+        annotations[SIDECAR] = capture_of(pod)
         return DEFAULTERS["v1", "Pod"](with_sidecars(_annotated(pod, annotations), around.sidecars))
     return _annotated(pod, annotations)
 

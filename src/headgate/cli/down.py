@@ -12,6 +12,7 @@ from headgate.cli.connection import default_state
 from headgate.cli.output import EXIT_FAILURE, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
+from headgate.standalone.network.machine_network import remove_unused as remove_unused_networks
 from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
 from headgate.standalone.runtime_directory import remove_unused
 from headgate.standalone.runtime_info import read_runtime_info
@@ -35,14 +36,15 @@ def down(state: State = None) -> None:
         except HeadgateError:
             raise _still_running_error(directory) from None
         results = asyncio.run(_end(directory))
-    removed = remove_unused(os.environ)
+    removed = list(map(str, remove_unused(os.environ)))
+    removed += [f"the network {bridge}" for bridge in remove_unused_networks()]
     console = stdout()
     for leftover, stopped in results:
         verb = "stopped" if stopped else "could not stop"
         text = f"{verb} {leftover.name} (process {leftover.process.identity.pid})"
         console.print(text, style=None if stopped else "bold red", soft_wrap=True)
-    for path in removed:
-        console.print(f"removed {path}", soft_wrap=True)
+    for name in removed:
+        console.print(f"removed {name}", soft_wrap=True)
     if not results and not removed:
         console.print(
             f"found no processes or sockets of a killed headgate with the state directory {directory}", soft_wrap=True

@@ -25,6 +25,7 @@ from headgate.identity.pem import Files
 from headgate.options import OPTIONS, By, GivenOptions
 from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
+from headgate.standalone.network.choice import NetworkOption
 from headgate.standalone.options import MachineOptions
 from headgate.standalone.request_counters import RequestCounters
 
@@ -59,6 +60,14 @@ MetricsAddress = Annotated[
 ProxyAddress = Annotated[
     str,
     typer.Option("--proxy-address", metavar="HOST:PORT", help="Address of the HTTP proxy; port 0 chooses a free port."),
+]
+NetworkChoice = Annotated[
+    NetworkOption,
+    typer.Option(
+        "--network",
+        help="host: pods share the machine's network. pod: each pod has a network of its own, for programs with fixed ports; needs"
+        " root. auto: pod where this machine allows it.",
+    ),
 ]
 UpFormat = Literal["text", "json"]
 Output = Annotated[
@@ -97,6 +106,7 @@ def up(
     ca_cert: CaCert = None,
     ca_key: CaKey = None,
     metrics_address: MetricsAddress = "",
+    network: NetworkChoice = "host",
     table: Annotated[bool, typer.Option("-w", "--watch", help="Show a live table of every split.")] = False,
     output: Output = "text",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Write a detailed log to stderr.")] = False,
@@ -122,6 +132,7 @@ def up(
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
+        network=network,
     )
     reporter = _reporter(output, messages, table=table)
     _run(_up(paths, options, reporter, table=messages if table else None))

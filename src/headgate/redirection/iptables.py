@@ -31,7 +31,7 @@ VARIANTS = ("", "-nft", "-legacy")  # suffixes of the programs' names, the syste
 TIMEOUT_S = 20
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # Directories that are not in every user's PATH.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h.
-INTERFACES_IPV6 = Path("/proc/net/if_inet6")
+INTERFACES_IPV6 = Path("/proc/thread-self/net/if_inet6")
 _ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR.
 _REQUEST = "=16sIi"  # The format of struct in6_ifreq: address, prefix length, index of the device.
 
@@ -98,7 +98,7 @@ def _change_loopback(request: int, *, ignored: int) -> None:
 
 
 def _apply(table: Table, text: str) -> FamilyOutcome:
-    _run(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
+    run_program(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
     _verify(table, text)
     return FamilyOutcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
 
@@ -106,7 +106,7 @@ def _apply(table: Table, text: str) -> FamilyOutcome:
 def _clean(table: Table) -> FamilyOutcome:
     steps = removal_transaction(table.saved)
     if steps:
-        _run(f"{table.program}-restore", "--noflush", stdin=steps)
+        run_program(f"{table.program}-restore", "--noflush", stdin=steps)
         if left := own_rules(_save(table.program)):
             raise RedirectionError(f"{table.program} still has {left[0]!r} after the removal; run the command again")
     return FamilyOutcome(table.family, Path(table.program).name, changed=bool(steps))
@@ -116,7 +116,7 @@ def _verify(table: Table, text: str) -> None:
     """Check each rule in the kernel: some kernels accept a rule and ignore the parts that they do not support."""
     lines = rule_lines(text)
     for line in lines:
-        _run(table.program, "-t", "nat", "-C", *line.split()[1:])
+        run_program(table.program, "-t", "nat", "-C", *line.split()[1:])
     present = own_rules(_save(table.program))
     if len(present) != len(lines):
         raise RedirectionError(
@@ -172,7 +172,7 @@ def _programs(base: str) -> list[str]:
         program = shutil.which(base + variant, path=path)
         save = shutil.which(f"{base}{variant}-save", path=path)
         if program and save:
-            version = _run(program, "--version").strip()
+            version = run_program(program, "--version").strip()
             by_version.setdefault(version, program)  # `iptables` is an alias of one of the variants
     return list(by_version.values())
 
@@ -187,10 +187,11 @@ def _unusable(base: str, failures: Sequence[str]) -> str:
 
 
 def _save(program: str) -> str:
-    return _run(f"{program}-save", "-t", "nat")
+    return run_program(f"{program}-save", "-t", "nat")
 
 
-def _run(*command: str, stdin: str = "") -> str:
+def run_program(*command: str, stdin: str = "") -> str:
+    """Run a program of iptables, which changes the network namespace of this thread; return its output. Raises RedirectionError."""
     try:
         done = subprocess.run(  # noqa: S603 - paths of the programs named above
             command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -205,7 +206,7 @@ def _run(*command: str, stdin: str = "") -> str:
 
 def _reject_host_network() -> None:
     """Reject the machine's own network namespace: the rules are for pods."""
-    if is_host(_link("/proc/self/ns/pid"), _inode("/proc/self/net/dev"), _inode("/proc/1/net/dev")):
+    if is_host(_link("/proc/self/ns/pid"), _inode("/proc/thread-self/net/dev"), _inode("/proc/1/net/dev")):
         raise RedirectionError(
             "this is the machine's own network namespace: all its TCP connections would go to a proxy that does not"
             " exist. Run the command in the pod's network namespace"
@@ -216,7 +217,7 @@ def _reject_host_network() -> None:
 def is_host(pid: str, net: int, first: int) -> bool:
     """Return whether this process is in the network namespace of the machine's first process.
 
-    `pid` is the link /proc/self/ns/pid. `net` and `first` have the inodes of /proc/self/net/dev and /proc/1/net/dev, 0
+    `pid` is the link /proc/self/ns/pid. `net` and `first` have the inodes of /proc/thread-self/net/dev and /proc/1/net/dev, 0
     if hidden. Each network namespace has its own inode, and unlike /proc/1/ns/net all users may read it. In a container
     the first process is the pod's own, so the answer is False.
     """

@@ -30,12 +30,16 @@ class RedirectionRules(NamedTuple):
     ipv6: str
 
 
-def rules(exclusions: Exclusions, user: int = DEFAULT_USER) -> RedirectionRules:
+def rules(exclusions: Exclusions, user: int = DEFAULT_USER, *, group: int = 0) -> RedirectionRules:
     """Return the rules that redirect all connections except the exclusions, and those of the proxy, which runs as `user`.
 
+    With `group`, the proxy is recognized by this group instead, and its user may be that of applications.
     Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
-    return RedirectionRules(_text(exclusions, user, 4), _text(exclusions, user, 6))
+    proxy = f"--gid-owner {group}" if group else f"--uid-owner {user}"
+    users = tuple(excluded for excluded in exclusions.excluded_users if group or excluded != user)
+    exclusions = exclusions._replace(excluded_users=users)
+    return RedirectionRules(_text(exclusions, proxy, 4), _text(exclusions, proxy, 6))
 
 
 def rule_lines(text: str) -> tuple[str, ...]:
@@ -74,8 +78,8 @@ def own_rules(saved: str) -> tuple[str, ...]:
     )
 
 
-def _text(exclusions: Exclusions, user: int, family: int) -> str:
-    body = [*_inbound(exclusions), *_outbound(exclusions, user, family)]
+def _text(exclusions: Exclusions, proxy: str, family: int) -> str:
+    body = [*_inbound(exclusions), *_outbound(exclusions, proxy, family)]
     return "\n".join(["*nat", *(f":{chain} - [0:0]" for chain in CHAINS), *JUMPS, *body, "COMMIT", ""])
 
 
@@ -90,22 +94,21 @@ def _inbound(exclusions: Exclusions) -> Iterator[str]:
     yield f"-A {IN} -p tcp -j REDIRECT --to-ports {INBOUND_PORT}"
 
 
-def _outbound(exclusions: Exclusions, proxy: int, family: int) -> Iterator[str]:
+def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from this address."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
-    users = [user for user in exclusions.excluded_users if user != proxy]
-    if users:
+    if exclusions.excluded_users:
         yield "# Users that are excluded."
-    for user in users:
+    for user in exclusions.excluded_users:
         yield f"-A {OUT} -m owner --uid-owner {user} -j RETURN"
     yield "# The pod called its own Service and the proxy selected this pod: enter through the inbound side."
-    yield f"-A {OUT} -o lo -m owner --uid-owner {proxy} -j {IN}"
+    yield f"-A {OUT} -o lo -m owner {proxy} -j {IN}"
     yield "# The application calls the pod's own address."
     yield f"-A {OUT} -o lo -j RETURN"
     yield "# The proxy calls other pods."
-    yield f"-A {OUT} -m owner --uid-owner {proxy} -j RETURN"
+    yield f"-A {OUT} -m owner {proxy} -j RETURN"
     yield "# DNS over TCP is not redirected, like DNS over UDP."
     ports = dict.fromkeys((DNS_PORT, *exclusions.excluded_outbound_ports))
     yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in ports)

@@ -1,8 +1,8 @@
-"""Allocates loopback addresses to Services and pods.
+"""Allocates addresses to Services and pods: loopback addresses, or those of the pods' own network.
 
 Each `headgate up` owns a range 127.A.0.0/16: Services get 127.A.0.1 to 127.A.127.254, pods 127.A.128.1 to 127.A.255.253.
 A listening socket on 127.A.255.254, the guard, reserves the range: a second headgate can't bind that address, so it claims
-another range.
+another range. When pods have networks of their own, the addresses are those of 10.A.0.0/16, and the guard is the same.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,9 @@ from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
 
 Part = Literal["services", "pods"]
+PodNetworking = Literal["host", "pod"]
+"""Whether pods share the machine's network, or have networks of their own."""
+_FIRST_BYTES: dict[PodNetworking, int] = {"host": 127, "pod": 10}
 FIRST_RANGE, LAST_RANGE = 77, 126
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
@@ -42,20 +45,20 @@ class NoAddress(HeadgateError):
 
 
 class AddressPool:
-    """Reserves addresses of the range 127.A.0.0/16 for owners until `release`.
+    """Reserves addresses of the range 127.A.0.0/16, or 10.A.0.0/16, for owners until `release`.
 
-    An owner is a text such as `Service shop/web`.
+    An owner is a text such as `Service shop/web`. `prefix` has the first two bytes of all addresses, with dots.
     """
 
-    def __init__(self, a: int) -> None:
-        self.range = a
+    def __init__(self, a: int, networking: PodNetworking = "host") -> None:
+        self.prefix = f"{_FIRST_BYTES[networking]}.{a}."
         self._addresses: dict[str, str] = {}
-        self._owners: dict[str, str] = {guard_address(a): "guard"}
+        self._owners: dict[str, str] = {guard_address(a): "guard", gateway_address(a): "the machine"}
 
     def covers(self, address: str, part: Part) -> bool:
         """Return whether `address` belongs to `part` of the range: services or pods."""
         octets = address.split(".")
-        if not is_loopback(address) or len(octets) != 4 or int(octets[1]) != self.range:
+        if range_of(address) is None or not address.startswith(self.prefix):
             return False
         return int(octets[2]) in _THIRD_BYTES[part] and 0 < int(octets[3]) < 255
 
@@ -80,10 +83,10 @@ class AddressPool:
         start = int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big")
         for step in range(size):
             third, host = divmod((start + step) % size, _HOSTS)
-            address = f"127.{self.range}.{octets[third]}.{host + 1}"
+            address = f"{self.prefix}{octets[third]}.{host + 1}"
             if address not in self._owners:
                 return address
-        raise NoAddress(f"all {size} loopback addresses for {part} are in use; delete some {part}")
+        raise NoAddress(f"all {size} addresses for {part} are in use; delete some {part}")
 
     def reserve(self, owner: str, address: str) -> str:
         """Reserve `address` for `owner` and return it. Raises NoAddress when the address has another owner."""
@@ -100,12 +103,26 @@ class AddressPool:
             self._owners = {address: current for address, current in self._owners.items() if current != owner}
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether `address` is an IPv4 loopback address."""
+def range_of(address: str) -> int | None:
+    """Return A of an address that a headgate may have allocated: a loopback address, or one of 10.A.0.0/16; else None."""
     try:
-        return ipaddress.IPv4Address(address).is_loopback
+        packed = ipaddress.IPv4Address(address).packed
     except ValueError:
-        return False
+        return None
+    is_ours = packed[0] == _FIRST_BYTES["host"] or (
+        packed[0] == _FIRST_BYTES["pod"] and FIRST_RANGE <= packed[1] <= LAST_RANGE
+    )
+    return packed[1] if is_ours else None
+
+
+def gateway_address(a: int) -> str:
+    """Return the address of the machine in the network of the pods of range A."""
+    return f"{_FIRST_BYTES['pod']}.{a}.255.254"
+
+
+def is_claimed(a: int) -> bool:
+    """Return whether a headgate, or a proxy that it has started, has the guard socket of a range."""
+    return bool(_listeners(a))
 
 
 def guard_address(a: int) -> str:
@@ -113,10 +130,13 @@ def guard_address(a: int) -> str:
     return f"127.{a}.255.254"
 
 
-def claim_range(preferred: int | None = None, *, record: Path | None = None) -> tuple[int, socket.socket]:
+def claim_range(
+    preferred: int | None = None, *, record: Path | None = None, without: Collection[int] = ()
+) -> tuple[int, socket.socket]:
     """Claim a free range 127.A.0.0/16; return A and the guard socket.
 
-    The claim lasts while the socket, or a copy that a child process inherits, is open. The preferred range is tried first.
+    The claim lasts while the socket, or a copy that a child process inherits, is open. The preferred range is tried first,
+    and the ranges `without` are not tried.
     `record` is the file that lists headgate's guard sockets. With it, a range also counts as free when only child processes
     of an earlier headgate with the same file have the guard open. So headgate gets its range back after a crash.
 
@@ -125,6 +145,8 @@ def claim_range(preferred: int | None = None, *, record: Path | None = None) -> 
     guards = _recorded(record)
     remaining: Iterable[int] = (a for a in range(FIRST_RANGE, LAST_RANGE + 1) if a != preferred)
     for a in (*(() if preferred is None else (preferred,)), *remaining):
+        if a in without:
+            continue
         guard = _open_guard(a, guards)
         if guard is not None:
             if record:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from headgate.admission.injection import explicit_sidecars
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
@@ -122,7 +121,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         nginx = NginxGateways(state, events, setup.inherited)
         files = None if options.ephemeral else StateFiles(state)
         ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
-        controllers = PredictedControllers(expected_objects, explicit_sidecars(options.mesh.sidecars))
+        controllers = PredictedControllers(expected_objects, setup.sidecars)
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
@@ -147,13 +146,13 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         stack.push_async_callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
-        runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane))
+        await _serve_names(setup, stack, tasks)
+        runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane), setup.networks)
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = traffic_source(options.mesh, plane.traffic.windows)
         current = Running(store, plane.live_state, envoy, info, runtime)
-        damaged = setup.journal.kept_aside if setup.journal else tuple
-        inspector = Inspector(plane.live_state, LocalHost(current, damaged))
+        inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
         app = create_app(
             store,
@@ -168,6 +167,17 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         write_runtime_info(state, info)
         write_environment(state, info, Path(sys.prefix, "bin"))
         yield current
+
+
+async def _serve_names(setup: Setup, stack: AsyncExitStack, tasks: Background) -> None:
+    """Resolve the names of Services for pods with networks of their own."""
+    if not (networks := setup.networks):
+        return
+    from headgate.standalone.network.resolver import Resolver, machine_resolvers  # noqa: PLC0415 - dnspython takes 0.4 s
+
+    resolver = Resolver(setup.store, networks.domain, machine_resolvers)
+    tasks.start(resolver.follow(), name="names of Services")
+    await stack.enter_async_context(resolver.serving(networks.machine.gateway))
 
 
 def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:

@@ -1,4 +1,4 @@
-"""What separates a program from the other programs of the machine: its mounts and its user.
+"""What separates a program from the other programs of the machine: its mounts, its user and its network.
 
 A mount namespace shows files at paths of the program's own, and the machine sees none of them. The kernel removes the
 namespace with its last process, so nothing is left behind when headgate is killed. Root enters one directly; other users
@@ -34,8 +34,9 @@ class MountPoint(Value, frozen=True, kw_only=True):
 class Isolation(Value, frozen=True, kw_only=True):
     """The mounts, user and groups of a program. Without a user and groups, it has those of headgate.
 
-    `staging` is an empty directory, needed for mounts. With `join`, the program enters the mounts of the process with this ID
-    instead of its own.
+    `staging` is an empty directory, needed for mounts. With `join`, the program enters the mounts and the network of the process
+    with this ID instead of its own. `network` is the path of a network namespace to enter, and `hostname` the name of the
+    machine that the program sees in it; empty: those of the machine.
     """
 
     mounts: tuple[MountPoint, ...] = ()
@@ -44,10 +45,12 @@ class Isolation(Value, frozen=True, kw_only=True):
     group: int | None = None
     groups: tuple[int, ...] | None = None
     join: int = 0
+    network: str = ""
+    hostname: str = ""
 
 
 class LaunchFailure(Value, frozen=True, array_like=True):
-    """What the launcher could not do: `stage` is mounts, user, directory or command; the remaining fields are of its error."""
+    """What the launcher could not do: `stage` is network, mounts, user, directory or command; the remaining fields are of its error."""
 
     stage: str
     errno: int
@@ -55,8 +58,10 @@ class LaunchFailure(Value, frozen=True, array_like=True):
     message: str
 
     def describe(self) -> str:
-        """Return what failed, for the stages mounts and user."""
+        """Return what failed, for the stages network, mounts and user."""
         problem = os.strerror(self.errno)
+        if self.stage == "network":
+            return f"headgate can't enter the network of the pod: {problem}"
         if self.stage == "user":
             return f"securityContext: headgate can't change to the user and groups of the container: {problem}"
         return f"headgate can't mount {self.message}: {problem}"

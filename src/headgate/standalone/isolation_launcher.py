@@ -1,4 +1,4 @@
-"""The program that executes the program of a container, in a mount namespace of its own and as its user.
+"""The program that executes the program of a container, in a mount and a network namespace of its own and as its user.
 
 `isolation` starts it by its path, with `-I -S`, so it imports nothing but the standard library, and starts in about 20 ms.
 Arguments: the number of the pipe for a failure, the isolation as JSON, and the container's command. It keeps its process ID
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 _NEW_NAMESPACE, _NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS and CLONE_NEWUSER, clone(2)
+_NEW_NETWORK, _NEW_NAMES = 0x40000000, 0x04000000  # CLONE_NEWNET and CLONE_NEWUTS
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE = 1, 32, 4096, 16384  # mount(2)
 _UNBINDABLE, _SLAVE = 1 << 17, 1 << 19
 _DETACH = 2  # MNT_DETACH, umount2(2)
@@ -31,7 +32,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class FailedStage(Exception):
-    """What the launcher could not do: `stage` is mounts, user, directory or command."""
+    """What the launcher could not do: `stage` is network, mounts, user, directory or command."""
 
     def __init__(self, stage: str, error: OSError, message: str = "") -> None:
         super().__init__(stage)
@@ -147,9 +148,14 @@ def _new_mount_namespace() -> None:
 
 
 def _join(pid: int) -> None:
-    """Enter the mount namespace of a process, and its user namespace, unless this process is in them."""
+    """Enter the namespaces of a process, unless this process is in them."""
     files = []
-    for name, kind in (("user", _NEW_USERS), ("mnt", _NEW_NAMESPACE)):
+    for name, kind in (
+        ("user", _NEW_USERS),
+        ("net", _NEW_NETWORK),
+        ("uts", _NEW_NAMES),
+        ("mnt", _NEW_NAMESPACE),
+    ):
         if os.readlink(f"/proc/{pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"):
             files.append((os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY), kind))
     for file, kind in files:
@@ -157,8 +163,23 @@ def _join(pid: int) -> None:
         os.close(file)
 
 
+def _enter_network(path: str, hostname: str) -> None:
+    """Enter the network of the pod, and give the machine the name of the pod there."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+        _call("setns", file, _NEW_NETWORK)
+        os.close(file)
+        if hostname:
+            _call("unshare", _NEW_NAMES)
+            _call("sethostname", hostname.encode(), len(hostname.encode()))
+    except OSError as error:
+        raise FailedStage("network", error) from error
+
+
 def _enter(isolation: Mapping[str, Any]) -> None:
-    """Enter the mount namespace of the container, or create it."""
+    """Enter the namespaces of the container, or create them."""
+    if isolation.get("network") and not isolation.get("join"):
+        _enter_network(isolation["network"], isolation.get("hostname", ""))
     if pid := isolation.get("join"):
         try:
             _join(pid)

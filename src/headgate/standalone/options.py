@@ -6,13 +6,15 @@ from headgate.identity.pem import Files
 from headgate.options import MeshOptions
 from headgate.resources.meta import Value
 from headgate.standalone.listeners import LOOPBACK
+from headgate.standalone.network.choice import NetworkOption
 
 
 class MachineOptions(Value, frozen=True, kw_only=True):
     """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free port.
 
     `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With an empty `metrics_address`, no
-    metrics are exposed.
+    metrics are exposed. `network` says whether pods share the machine's network or have networks of their own; `auto` gives them
+    their own where the machine allows it.
     """
 
     state: Path
@@ -23,3 +25,4 @@ class MachineOptions(Value, frozen=True, kw_only=True):
     mesh: MeshOptions = MeshOptions(sidecars="all")
     authority: Files | None = None
     metrics_address: str = ""
+    network: NetworkOption = "host"

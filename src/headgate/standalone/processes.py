@@ -209,7 +209,7 @@ def adopt(identity: ProcessIdentity) -> Process | None:
 
 
 def launch_beside(pid: int, directory: str) -> Launch:
-    """Return the launch of a command in the container of a process: with its environment, mounts, user and groups.
+    """Return the launch of a command in the container of a process: with its environment, mounts, network, user and groups.
 
     `directory` is the working directory. Raises OSError when the process has exited.
     """
@@ -302,7 +302,7 @@ def _open_files(pid: int) -> Iterator[str]:
 
 def launch_fault(launch: Launch, failure: LaunchFailure) -> str:
     """Return why an isolated program could not be started, with the field of the container to correct."""
-    if failure.stage in {"mounts", "user"}:
+    if failure.stage in {"network", "mounts", "user"}:
         return failure.describe()
     filename = launch.cwd if failure.stage == "directory" else launch.command[0]
     return start_fault(launch, OSError(failure.errno, os.strerror(failure.errno), filename))

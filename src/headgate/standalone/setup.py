@@ -4,18 +4,20 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from headgate.admission.chain import admission, object_check
-from headgate.admission.injection import explicit_sidecars
+from headgate.admission.injection import Sidecars, explicit_sidecars, sidecars_in_networks
 from headgate.api.exposition import PATH
+from headgate.errors import HeadgateError
 from headgate.objects.gateways import ensure_class
 from headgate.proxy_programs.programs import find_program
 from headgate.settings import Settings
-from headgate.standalone.address_pool import AddressPool, claim_range
+from headgate.standalone.address_pool import AddressPool, PodNetworking, claim_range
 from headgate.standalone.controllers.gateways import CLASS_DESCRIPTION
 from headgate.standalone.controllers.services import (
     reserve_cluster_ips,
@@ -25,7 +27,12 @@ from headgate.standalone.controllers.services import (
 )
 from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
 from headgate.standalone.machine_node import admit_nodes
+from headgate.standalone.network.choice import choose_network, unreachable
+from headgate.standalone.network.machine_network import MachineNetwork, used_ranges
+from headgate.standalone.network.machine_network import remove_unused as remove_unused_networks
+from headgate.standalone.network.pod_network import PodNetworks
 from headgate.standalone.options import MachineOptions
+from headgate.standalone.pods.misplaced import delete_misplaced
 from headgate.standalone.runtime_directory import claimed, remove_unused
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 from headgate.standalone.state_directory import state_directory
@@ -46,6 +53,7 @@ class Setup(NamedTuple):
     `sockets` is the runtime directory. `inherited` has the file descriptors that each proxy inherits. While a proxy has them
     open, no other headgate claims the address range or removes the runtime directory. `journal` is None for an ephemeral
     store, and `metrics`, the listener for Prometheus, if no metrics are exposed.
+    `networks` is None if pods share the machine's network.
     """
 
     state: Path
@@ -53,6 +61,8 @@ class Setup(NamedTuple):
     store: MemoryStore
     journal: SqliteJournal | None
     addresses: AddressPool
+    networks: PodNetworks | None
+    sidecars: Sidecars
     inherited: tuple[int, ...]
     settings: Settings
     info: RuntimeInfo
@@ -63,6 +73,10 @@ class Setup(NamedTuple):
     def xds(self) -> Path:
         """The path of the unix socket on which the xDS server listens."""
         return self.sockets / XDS_SOCKET
+
+    def damaged(self) -> Sequence[Path]:
+        """Return the files with damaged rows of the store."""
+        return self.journal.kept_aside() if self.journal else ()
 
 
 async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
@@ -76,8 +90,23 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
-    store, addresses, guard = _objects(options, settings, journal, stack)
+    networking = await asyncio.to_thread(choose_network, options.network)
+    number, guard = await _claim(options, networking, journal, stack)
+    networks = await _pod_networks(number, settings, stack) if networking == "pod" else None
+    collectors = {"--otlp-collector": options.mesh.otlp_collector, "--otlp-traces": settings.otlp_traces}
+    for message in unreachable(collectors) if networks else ():
+        log.warning("%s", message)
+    addresses = AddressPool(number, networking)
+    mode = options.mesh.sidecars
+    sidecars = sidecars_in_networks(mode) if networks else explicit_sidecars(mode)
+    store = MemoryStore(
+        check=object_check(settings),
+        admit=admission(sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)}),
+        kept=track_cluster_ips(addresses),
+        journal=journal,
+    )
     await reserve_cluster_ips(store, addresses)
+    await delete_misplaced(store, networking)
     await ensure_class(store, CLASS_DESCRIPTION)
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
@@ -93,27 +122,32 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         pid=os.getpid(),
         metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
     )
-    return Setup(state, sockets, store, journal, addresses, (guard, owner), settings, info, api, metrics)
-
-
-def _objects(
-    options: MachineOptions, settings: Settings, journal: SqliteJournal | None, stack: AsyncExitStack
-) -> tuple[MemoryStore, AddressPool, int]:
-    """Load the objects and claim an address range; return the store, the address pool and the guard's file descriptor."""
-    addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
-    number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS)
-    stack.enter_context(guard)
-    addresses = AddressPool(number)
-    store = MemoryStore(
-        check=object_check(settings),
-        admit=admission(
-            explicit_sidecars(options.mesh.sidecars),
-            {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)},
-        ),
-        kept=track_cluster_ips(addresses),
-        journal=journal,
+    return Setup(
+        state, sockets, store, journal, addresses, networks, sidecars, (guard, owner), settings, info, api, metrics
     )
-    return store, addresses, guard.fileno()
+
+
+async def _claim(
+    options: MachineOptions, networking: PodNetworking, journal: SqliteJournal | None, stack: AsyncExitStack
+) -> tuple[int, int]:
+    """Claim an address range, and remove the networks of unclaimed ones; return A and the guard's file descriptor."""
+    addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
+    used = await asyncio.to_thread(used_ranges) if networking == "pod" else ()
+    number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS, without=used)
+    stack.enter_context(guard)
+    await asyncio.to_thread(remove_unused_networks, keep=number if networking == "pod" else None)
+    return number, guard.fileno()
+
+
+async def _pod_networks(number: int, settings: Settings, stack: AsyncExitStack) -> PodNetworks:
+    """Create the network of the pods, which ends with the stack. Raises HeadgateError."""
+    machine = MachineNetwork(number)
+    stack.push_async_callback(asyncio.to_thread, machine.remove)
+    try:
+        await asyncio.to_thread(machine.create)
+    except OSError as error:
+        raise HeadgateError(f"the network of the pods can't be created: {error}; use --network host") from error
+    return PodNetworks(machine, settings.domain)
 
 
 async def _accepts(path: Path) -> bool:

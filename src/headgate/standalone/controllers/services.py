@@ -1,4 +1,4 @@
-"""Defaulting of Services as in Kubernetes, with clusterIPs from loopback addresses (R5)."""
+"""Defaulting of Services as in Kubernetes, with clusterIPs from the addresses of this machine (R5)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from headgate.errors import Cause, Invalid, NotFound
 from headgate.objects.ports import AdmissionStep, Change, ChangeListener, Store
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
-from headgate.standalone.address_pool import AddressPool, is_loopback
+from headgate.standalone.address_pool import AddressPool, range_of
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 HEADLESS = "None"
@@ -74,11 +74,11 @@ def service_user(service: Object) -> str:
 
 
 def stored_range(objects: Iterable[Object]) -> int | None:
-    """Return A of the range 127.A.0.0/16 in which stored Services and pods have addresses; None if they have none."""
+    """Return A of the range in which stored Services and pods have addresses; None if they have none."""
     for obj in objects:
         address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
-        if is_loopback(address):
-            return int(address.split(".")[1])
+        if (number := range_of(address)) is not None:
+            return number
     return None
 
 
@@ -100,12 +100,12 @@ async def reserve_cluster_ips(store: Store, addresses: AddressPool) -> None:
 def _is_out_of_range(service: Object, addresses: AddressPool) -> bool:
     """Return whether the clusterIP is outside the range that this headgate owns."""
     address = _address(service)
-    return is_loopback(address) and not addresses.covers(address, "services")
+    return range_of(address) is not None and not addresses.covers(address, "services")
 
 
 def _held(service: Object, addresses: AddressPool) -> bool:
     address = _address(service)
-    if not is_loopback(address):
+    if range_of(address) is None:
         return bool(address) or (service.get("spec") or {}).get("type") == "ExternalName"
     if _is_out_of_range(service, addresses):
         return False
@@ -121,7 +121,7 @@ def _choose(addresses: AddressPool, user: str, *, address: str) -> str:
     if not address:
         return addresses.pick(user, "services")
     if not addresses.covers(address, "services"):
-        part = f"127.{addresses.range}.0.1 to 127.{addresses.range}.127.254"
+        part = f"{addresses.prefix}0.1 to {addresses.prefix}127.254"
         raise Invalid(
             Cause(
                 "spec.clusterIP", f"{address} is not in {part}; omit the field to get a free address, or set it to None"

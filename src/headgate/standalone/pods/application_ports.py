@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.compiler.services import routed_ports
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
+from headgate.redirection.exclusions import Exclusions
 from headgate.resources import decode
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.core.pod_spec import Container, ContainerPort, GrpcCheck, HttpGet, Pod, Probe, TcpSocket
@@ -155,6 +156,11 @@ def excluded_ports(metadata: Metadata) -> frozenset[int]:
             Cause(f"metadata.annotations.{EXCLUDED_PORTS}", "must be port numbers, for example 9090,9102")
         )
     return frozenset(map(int, words))
+
+
+def exclusions(metadata: Metadata) -> Exclusions:
+    """Return the connections that bypass a transparent sidecar. Raises DecodeError."""
+    return Exclusions(excluded_inbound_ports=tuple(sorted(excluded_ports(metadata))))
 
 
 def to_annotation(port_map: PortMap) -> str:

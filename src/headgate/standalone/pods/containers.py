@@ -196,6 +196,8 @@ class ContainerRun(Run):
 
     async def _check_ports(self) -> None:
         """Raise OSError if another program listens on a port of the container, and would receive its requests."""
+        if self.settings.network.is_own:
+            return
         for port in tcp_ports(self.settings.container):
             try:
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -240,7 +242,8 @@ class ContainerRun(Run):
     async def _hook(self, name: str, handler: LifecycleHandler) -> bool:
         """Run a hook; return whether it succeeded. Write an Event if it failed."""
         try:
-            target = ProbeTarget(self.settings.container, self.settings.address, await self._joining_launch())
+            settings, launch = self.settings, await self._joining_launch()
+            target = ProbeTarget(settings.container, settings.address, launch, settings.network)
             fault = await run_hook(handler, target, self._hook_record(name))
         except OSError as error:
             fault = f"the process has exited: {error.strerror}"

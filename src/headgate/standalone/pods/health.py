@@ -26,7 +26,7 @@ def _pauses() -> Backoff:
 async def watch_health(run: Run, launch: Launch) -> None:
     """Probe until canceled: first startup, then liveness and readiness concurrently."""
     container, settings = run.settings.container, run.settings
-    target = ProbeTarget(container, settings.address, launch)
+    target = ProbeTarget(container, settings.address, launch, settings.network)
     if container.startup_probe and not run.state.started and not await _startup(container.startup_probe, target, run):
         return
     run.set_health(started=True, ready=run.state.ready)
@@ -97,7 +97,7 @@ async def _check_declared_ports(run: Run) -> None:
     not change its readiness: it only explains why the probe fails.
     """
     is_reported, is_probed = False, bool(run.settings.container.readiness_probe)
-    async for port, seconds in _closed_ports(run.settings.address, tcp_ports(run.settings.container)):
+    async for port, seconds in _closed_ports(run, tcp_ports(run.settings.container)):
         if not is_reported and seconds > _PATIENCE:
             is_reported = True
             message = f"nothing listens on {run.settings.address}:{port}: {run.settings.advice or _ADVICE}"
@@ -110,7 +110,7 @@ async def _check_declared_ports(run: Run) -> None:
 
 async def _check_undeclared_port(port: int, number: int, run: Run) -> None:
     """Write an Event if nothing listens on the process port of an undeclared port. The container is ready nevertheless."""
-    async for _, seconds in _closed_ports(run.settings.address, [number]):
+    async for _, seconds in _closed_ports(run, [number]):
         if seconds > _PATIENCE:
             message = (
                 f"nothing listens on {run.settings.address}:{number}, to which the sidecar forwards port {port}, the targetPort of "
@@ -120,11 +120,11 @@ async def _check_undeclared_port(port: int, number: int, run: Run) -> None:
             return
 
 
-async def _closed_ports(address: str, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
+async def _closed_ports(run: Run, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
     """Yield (port, seconds since the start) while a port is closed; end when all ports accept connections."""
     clock = asyncio.get_running_loop().time
     began, pauses = clock(), _pauses()
     for port in ports:
-        while not await listens(address, port):
+        while not await listens(run.settings.address, port, run.settings.network):
             yield port, clock() - began
             await asyncio.sleep(pauses.next_pause())

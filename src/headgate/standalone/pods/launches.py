@@ -12,6 +12,8 @@ from headgate.objects.ports import Store
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.meta import Key
 from headgate.standalone.isolation import Isolation, MountSupport
+from headgate.standalone.network.pod_files import PodName
+from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods import claims
 from headgate.standalone.pods.environment import command_line, content, named_sources, relocate, resolve_env
 from headgate.standalone.pods.runs import Owner
@@ -24,7 +26,7 @@ _REPLACED = (
     "Programs find volumes only by paths that begin with a mountPath in command, args, env and workingDir, which headgate "
     "replaces. Run headgate as root, or allow unprivileged user namespaces"
 )
-_VOLUMES, _STAGING = "_volumes", "_staging"  # directories of a pod; no container can have these names
+_VOLUMES, _STAGING, _NAMES = "_volumes", "_staging", "_names"  # directories of a pod; no container can have these names
 
 
 class LaunchServices(NamedTuple):
@@ -38,8 +40,11 @@ class LaunchServices(NamedTuple):
 class Launches:
     """Prepares the launches of a pod's containers. `directory` is that of the pod, `address` its IP address."""
 
-    def __init__(self, services: LaunchServices, directory: Path, address: str, owner: Owner) -> None:
+    def __init__(
+        self, services: LaunchServices, directory: Path, address: str, owner: Owner, network: PodNetwork
+    ) -> None:
         self._services = services
+        self._network = network
         self._directory = directory
         self._address = address
         self._owner = owner
@@ -63,14 +68,18 @@ class Launches:
             )
             await self._report("FieldIgnored", message)
         isolation = Isolation(user=user.user, group=user.group, groups=user.groups) if changes_user else None
+        hostname = pod.spec.hostname or pod.metadata.name
+        isolation = self._network.isolation(isolation, hostname)
         mounted = mounts(container, volumes, env)
-        if mounted and (fault := await self._services.mounting.fault()):
+        name = PodName(pod.metadata.namespace, hostname, pod.spec.subdomain, self._address)
+        names = self._network.files(name, self._directory / _NAMES)
+        if (mounted or names) and (fault := await self._services.mounting.fault()):
             await self._report("VolumesNotMounted", f"{fault}. {_REPLACED}")
             relocated = base | {name: relocate(value, mounted) for name, value in own.items()}
             cwd = relocate(container.working_dir, mounted)
             command = command_line(container, env, mounted)
             return Launch(command=command, env=relocated, cwd=cwd, isolation=isolation)
-        if mounted:
+        if mounted := [*names, *mounted]:
             isolation = replace(isolation or Isolation(), mounts=tuple(mounted), staging=self._staging())
         command = command_line(container, env, ())
         return Launch(command=command, env=env, cwd=container.working_dir, isolation=isolation)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.redirection.exclusions import Exclusions
+from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods.containers import RECORD
 from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process
@@ -46,6 +48,26 @@ def containers_of(pod: Path) -> Iterator[Leftover]:
 def sidecar_of(pod: Path) -> Iterator[Leftover]:
     """Yield the sidecar of a pod if it runs; `pod` is its directory."""
     return _proxy(pod / DIRECTORY, f"the sidecar of pod {_name(pod)}")
+
+
+async def join_network(pod: Path, network: PodNetwork, redirected: Exclusions | None) -> None:
+    """Enter the network of a pod, which its running processes may have; end its processes in any other network.
+
+    They are in another one when the devices of their network were removed. `pod` is its directory. With exclusions, the
+    connections of a new network are redirected to the pod's sidecar. Raises OSError and RedirectionError.
+    """
+    if not network.is_own:
+        await network.join(redirected, ())
+        return
+    running = [*containers_of(pod), *sidecar_of(pod)]
+    await network.join(redirected, [leftover.process.identity.pid for leftover in running])
+    elsewhere = []
+    for leftover in running:
+        if network.has(leftover.process.identity.pid):
+            leftover.process.detach()
+        else:
+            elsewhere.append(leftover)
+    await end(elsewhere)
 
 
 def _proxy(directory: Path, name: str) -> Iterator[Leftover]:

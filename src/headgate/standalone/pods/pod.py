@@ -8,20 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.admission.injection import EXPLICIT
+from headgate.admission.injection import EXPLICIT, TRANSPARENT, shares_network
 from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.resources.core.pod import ENDED, parse_process_identity
-from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR
+from headgate.resources.core.pod_metadata import EXTERNAL, PROCESS, SIDECAR, sidecar_mode
 from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.registry import key_of
 from headgate.standalone.isolation import MountSupport
-from headgate.standalone.machine_node import NODE_NAME
+from headgate.standalone.network.pod_network import PodNetwork, PodNetworks
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
+from headgate.standalone.pods.binding import FINALIZER, bound, without_finalizer
 from headgate.standalone.pods.container_order import PodContainers
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
 from headgate.standalone.pods.environment import named_sources, runtime_variables
@@ -38,7 +39,6 @@ from headgate.standalone.pods.status import (
 )
 from headgate.standalone.processes import Launch
 
-FINALIZER = "headgate.dev/stop-process"
 # Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
 # its workers follow late, and requests take longer: half a second was not always enough.
 DRAIN = 1.0
@@ -53,6 +53,7 @@ class PodServices(NamedTuple):
     ports: ApplicationPorts
     proxying: ProxyServices
     mounting: MountSupport
+    networks: PodNetworks | None = None
 
 
 class PodRun:
@@ -67,8 +68,9 @@ class PodRun:
         self._typed = read(pod, Pod)
         self._expired = False
         self._directory = pod_directory(services.state, self.key, self.uid)
+        self._network = PodNetwork(services.networks, address, shares=shares_network(pod))
         launch_services = LaunchServices(services.store, services.state, services.mounting)
-        self._launches = Launches(launch_services, self._directory, address, self)
+        self._launches = Launches(launch_services, self._directory, address, self, self._network)
         self._terminating = asyncio.Event()
         self._gone = asyncio.Event()
         self._status_changed = asyncio.Event()
@@ -78,7 +80,8 @@ class PodRun:
         if self._annotation(SIDECAR) == EXPLICIT:
             held = application_ports.from_annotation(self._typed.metadata)
             self._port_map = services.ports.assign(self.uid, application_ports.sidecar_ports(self._typed, held))
-            self.sidecar = RunningSidecar(services.proxying, self.key, self._directory, self)
+        if sidecar_mode(pod):
+            self.sidecar = RunningSidecar(services.proxying, self.key, self._directory, self, self._network)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._plan_runs()
         self.update(pod)
@@ -122,9 +125,12 @@ class PodRun:
         # A pod that already has the finalizer was bound earlier, and its processes have their ports.
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
-        await self._edit(self._bound)
+        await self._edit(self._bind)
         if self._typed.status.phase in ENDED:  # its status is final
             return
+        exclusions = application_ports.exclusions(self._typed.metadata)
+        redirected = exclusions if self._annotation(SIDECAR) == TRANSPARENT else None
+        await leftovers.join_network(self._directory, self._network, redirected)
         if self.sidecar:
             conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
@@ -146,6 +152,7 @@ class PodRun:
 
     def detach(self) -> None:
         """Stop watching the processes, and let them run."""
+        self._network.detach()
         for run in self.runs:
             run.detach()
         if self.sidecar:
@@ -179,7 +186,8 @@ class PodRun:
 
     async def prepare(self, container: Container) -> Launch:
         """Write the volumes of a container; return how to start it. Raises ConfigError."""
-        variables = {**self._services.proxying.variables, **self._variables(container)}
+        shared = {} if self._network.is_own else self._services.proxying.variables
+        variables = {**shared, **self._variables(container)}
         return await self._launches.prepare(self._typed, container, variables)
 
     def _variables(self, container: Container) -> dict[str, str]:
@@ -188,7 +196,7 @@ class PodRun:
         Of variables with the same name, the last one in this order wins.
         """
         own = port_variables(self._typed, container, self._port_map)
-        beside = own | proxy_variables(self.address) if self.sidecar else {}
+        beside = own | proxy_variables(self.address) if self.sidecar and not self._network.is_own else {}
         return {**beside, **runtime_variables(self._typed, container, self.address)}
 
     def changed(self) -> None:
@@ -222,7 +230,8 @@ class PodRun:
             else {}
         )
         directory = self._directory / container.name
-        return RunSettings(runs, directory, self.address, restart, self._grace(), advice, led, is_sidecar)
+        settings = RunSettings(runs, directory, self.address, restart, self._grace(), advice, led, is_sidecar)
+        return settings._replace(network=self._network)
 
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
@@ -275,15 +284,16 @@ class PodRun:
             await self.sidecar.wait_ready()
             # A Service may be newer than the pod's ports.
             if not self._external and await self._assign_service_ports():
-                await self._edit(self._bound)
+                await self._edit(self._bind)
         await self.runs.run()
 
     async def _end_sidecar(self, *, patience: float = 0.0) -> None:
-        """End the sidecar; wait up to `patience` seconds for its last metrics report."""
+        """End the sidecar, after up to `patience` seconds for its last metrics report, and then the network of the pod."""
         if self.sidecar:
             if patience > 0:
                 await self.sidecar.report(patience)
             await self.sidecar.stop()
+        await self._network.leave()
 
     async def _report(self) -> None:
         while True:
@@ -315,7 +325,7 @@ class PodRun:
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
-        await self._edit(_without_finalizer)
+        await self._edit(without_finalizer)
 
     async def _until_unrouted(self, grace: float) -> None:
         gone = asyncio.create_task(self._gone.wait())
@@ -344,7 +354,7 @@ class PodRun:
 
         Call it only while no process of the pod runs: processes get their ports when they start.
         """
-        if not self.sidecar:
+        if self._annotation(SIDECAR) != EXPLICIT:
             return False
         services = (await self._services.store.list("", "Service", self.key.namespace)).items
         led = application_ports.service_ports(
@@ -357,17 +367,8 @@ class PodRun:
         self._plan_runs()
         return True
 
-    def _bound(self, pod: Object) -> Object:
-        """Return the object with its node, ports, and the finalizer that keeps it until its processes are gone."""
-        metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp"):
-            return pod
-        finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
-        metadata = {**metadata, "finalizers": list(finalizers)}
-        if self._port_map:
-            text = application_ports.to_annotation(self._port_map)
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
-        return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE_NAME}}
+    def _bind(self, pod: Object) -> Object:
+        return bound(pod, self._port_map)
 
     async def _write_status(self) -> None:
         pod = await self._read()
@@ -391,10 +392,3 @@ class PodRun:
         except NotFound:
             return None
         return pod if pod["metadata"]["uid"] == self.uid else None
-
-
-def _without_finalizer(pod: Object) -> Object:
-    """Return the object without the finalizer."""
-    finalizers = pod["metadata"].get("finalizers") or []
-    kept = [name for name in finalizers if name != FINALIZER]
-    return pod if kept == finalizers else {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}

@@ -14,6 +14,7 @@ from yarl import URL
 
 from headgate.http_failures import describe
 from headgate.resources.core.pod_spec import Container, GrpcCheck, HttpGet, Probe
+from headgate.standalone.network.pod_network import MACHINE, PodNetwork
 from headgate.standalone.pods.commands import run_command
 from headgate.standalone.processes import Launch
 
@@ -35,11 +36,15 @@ _SERVING = 1
 
 
 class ProbeTarget(NamedTuple):
-    """The target of a probe: a container, its address, and the environment for exec commands."""
+    """The target of a probe: a container, its address, the environment for exec commands, and the pod's network.
+
+    Probes connect from inside this network, so that no sidecar rejects them.
+    """
 
     container: Container
     address: str
     launch: Launch
+    network: PodNetwork = MACHINE
 
 
 class HealthTracker:
@@ -71,10 +76,10 @@ async def run_probe(probe: Probe, target: ProbeTarget) -> str:
         return str(error)
 
 
-async def listens(address: str, port: int) -> bool:
-    """Return whether a TCP port accepts connections."""
+async def listens(address: str, port: int, network: PodNetwork = MACHINE) -> bool:
+    """Return whether a TCP port accepts connections from a network."""
     try:
-        _, writer = await _timely(1, lambda: asyncio.open_connection(address, port))
+        _, writer = await _timely(1, lambda: network.connect(address, port))
     except OSError:
         return False
     writer.close()
@@ -111,7 +116,7 @@ async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.tcp_socket:
         host = probe.tcp_socket.host or target.address
         port = _port(probe.tcp_socket.port, target.container)
-        return "" if await listens(host, port) else f"nothing accepts connections on {host}:{port}"
+        return "" if await listens(host, port, target.network) else f"nothing accepts connections on {host}:{port}"
     if probe.grpc:
         return await _grpc(probe.grpc, target)
     if probe.exec:
@@ -131,7 +136,10 @@ async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
         ("grpc.primary_user_agent", "kube-probe/headgate"),
     )
     request = StringValue(value=check.service or "").SerializeToString()
-    async with grpc.aio.insecure_channel(f"{target.address}:{check.port}", options=options) as channel:
+    async with (
+        target.network.target(target.address, check.port) as place,
+        grpc.aio.insecure_channel(place, options=options) as channel,
+    ):
         try:
             response = Int32Value.FromString(await channel.unary_unary(_HEALTH_CHECK)(request))
         except grpc.aio.AioRpcError as error:
@@ -152,7 +160,7 @@ async def http_fault(get: HttpGet, target: ProbeTarget) -> str:
     host = get.host or target.address
     url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
     session = ClientSession(
-        connector=TCPConnector(ssl=False, force_close=True),
+        connector=TCPConnector(ssl=False, force_close=True, socket_factory=target.network.create_socket),
         skip_auto_headers=("Accept-Encoding",),
         auto_decompress=False,
         max_line_size=_MAX_HEADER_BYTES,

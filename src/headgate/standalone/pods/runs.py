@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from headgate.errors import HeadgateError
 from headgate.resources.core.pod_spec import Container
 from headgate.resources.meta import Value
+from headgate.standalone.network.pod_network import MACHINE, PodNetwork
 from headgate.standalone.processes import Launch
 
 Severity = Literal["Normal", "Warning"]
@@ -51,6 +52,7 @@ class RunSettings(NamedTuple):
 
     `grace` is the time between SIGTERM and SIGKILL, in seconds. `advice` is part of messages: it says where the process
     must listen behind a sidecar. `is_sidecar` marks a native sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
+    `network` is that of the pod.
     """
 
     container: Container
@@ -61,6 +63,7 @@ class RunSettings(NamedTuple):
     advice: str = ""
     undeclared: Mapping[int, int] = MappingProxyType({})
     is_sidecar: bool = False
+    network: PodNetwork = MACHINE
 
 
 class Owner(Protocol):

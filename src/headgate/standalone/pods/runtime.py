@@ -25,11 +25,13 @@ from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.isolation import MountSupport
 from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
+from headgate.standalone.network.pod_network import PodNetworks
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
+from headgate.standalone.pods.binding import FINALIZER
 from headgate.standalone.pods.claims import Claims
 from headgate.standalone.pods.logs import Logs, rotate_logs
-from headgate.standalone.pods.pod import FINALIZER, PodRun, PodServices
+from headgate.standalone.pods.pod import PodRun, PodServices
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.pods.sidecars import ProxyServices, node_id
 from headgate.standalone.proxies.admin import Admin
@@ -47,14 +49,21 @@ class LocalRuntime:
     `failures` has the reason for each pod, by uid, that headgate could not run and will try again.
     """
 
-    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxies: ProxyServices) -> None:
+    def __init__(
+        self,
+        store: Store,
+        state_dir: Path,
+        addresses: AddressPool,
+        proxies: ProxyServices,
+        networks: PodNetworks | None = None,
+    ) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
         self._state = state_dir
         self._addresses = addresses
         self._ports = ApplicationPorts()
-        self._services = PodServices(store, recorder, state_dir, self._ports, proxies, MountSupport())
+        self._services = PodServices(store, recorder, state_dir, self._ports, proxies, MountSupport(), networks)
         self._claims = Claims(store, state_dir)
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)

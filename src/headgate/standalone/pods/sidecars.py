@@ -1,7 +1,8 @@
-"""Explicit sidecars: an Envoy in front of each pod's process, started before the process and ended after it.
+"""Sidecars: an Envoy in front of each pod's process, started before the process and ended after it.
 
-The sidecar listens on the pod's address: on the declared ports for inbound requests, and on port 15001 as an HTTP proxy for
-the process. Its files are in the pod's directory. It keeps running when headgate ends, like the process.
+An explicit sidecar listens on the pod's address: on the declared ports for inbound requests, and on port 15001 as an HTTP proxy
+for the process. A transparent one is in the network of the pod, whose connections are redirected to it. The files of a sidecar
+are in the pod's directory. It keeps running when headgate ends, like the process.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Key
+from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runs import Owner
 from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettings
@@ -75,13 +77,16 @@ def proxy_variables(address: str) -> dict[str, str]:
 class RunningSidecar:
     """The sidecar of one pod. `fault` says why it does not serve; it is empty while it serves."""
 
-    def __init__(self, services: ProxyServices, pod: Key, pod_directory: Path, owner: Owner) -> None:
+    def __init__(
+        self, services: ProxyServices, pod: Key, pod_directory: Path, owner: Owner, network: PodNetwork
+    ) -> None:
         self.fault: Latest[str] = Latest(STARTING)
         self._services = services
         self._node = node_id(pod)
         self._directory = pod_directory / DIRECTORY
         self._admin = admin_socket(services.runtime_dir, pod_directory)
         self._owner = owner
+        self._network = network
         self._envoy = MeshEnvoy(services.mesh, self._node, self._directory, self._admin)
         self.admin = self._envoy.admin
         self.process = self._envoy.state
@@ -90,6 +95,7 @@ class RunningSidecar:
 
     async def recover(self, *, serves: bool) -> None:
         """Adopt the Envoy of an earlier headgate. `serves` is its last recorded state, used until the first check."""
+        self._envoy.isolation = self._network.proxy_isolation()
         if self._directory.exists():
             with contextlib.suppress(FileNotFoundError):  # the pod's directory is being removed
                 self._envoy.renew()

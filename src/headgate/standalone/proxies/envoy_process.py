@@ -24,6 +24,7 @@ from headgate.inotify import message_from_envoy
 from headgate.latest import Latest
 from headgate.option import HostPort
 from headgate.resources.meta import Value
+from headgate.standalone.isolation import Isolation
 from headgate.standalone.processes import Launch, StartError
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_flags import EnvoyFlags
@@ -71,6 +72,7 @@ class EnvoyProcess:
         """
         self.state: Latest[EnvoyState] = Latest(EnvoyState())
         self.admin = Admin(admin)
+        self.isolation: Isolation | None = None  # of the next start
         self.log = directory / LOG
         self._binary = binary
         self._bootstrap = bootstrap
@@ -148,7 +150,8 @@ class EnvoyProcess:
         write_private(path, self._bootstrap)
         self._logged = self.log.stat().st_size if self.log.exists() else 0
         command = (str(self._binary), "-c", str(path), *self._flags.arguments())
-        return Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds), self.log
+        launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds, isolation=self.isolation)
+        return launch, self.log
 
     async def _begun(self, record: ProgramRecord) -> None:
         self.state.set(msgspec.structs.replace(self.state.get(), pid=record.identity.pid, adopted=False))

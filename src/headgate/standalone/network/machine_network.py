@@ -1,0 +1,183 @@
+"""The machine's part of the network of pods: a bridge, the addresses of Services, and the way to the outside.
+
+The bridge `headgate<A>` has the network 10.A.0.0/16: Services have 10.A.0.0/17, which are addresses of the machine, and pods
+10.A.128.0/17. Everything is bound to the bridge or has its name, so `remove_unused` finds what a killed headgate left. The
+bridge's alias says whether the machine forwarded packets before.
+"""
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+from headgate.redirection.iptables import run_program
+from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed
+from headgate.standalone.network.namespaces import PodPlace
+from headgate.standalone.network.netlink import ensure, index_of, netlink
+from headgate.standalone.network.netlink import remove as remove_present
+
+_FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+_ENABLED_HERE = "headgate: ip_forward was 0"
+"""The alias of a bridge whose headgate let the machine forward packets."""
+_PREFIX = "headgate"  # of the names of bridges
+_LOCAL_TABLE = 255  # RT_TABLE_LOCAL
+_NETWORK, _SERVICES, _PODS = "10.{}.0.0/16", "10.{}.0.0/17", "10.{}.128.0/17"
+_POD_PREFIX = 17
+
+
+class MachineNetwork:
+    """The network of the pods of one headgate, in range A. Its methods block for milliseconds; call them in a thread."""
+
+    def __init__(self, number: int) -> None:
+        self.gateway = gateway_address(number)
+        self._number = number
+        self._bridge = bridge_name(number)
+
+    def create(self) -> None:
+        """Create the bridge, or complete that of a killed headgate. Raises OSError and RedirectionError."""
+        with netlink() as opened:
+            ensure(opened.link, "add", ifname=self._bridge, kind="bridge")
+            index = index_of(opened, self._bridge)
+            ensure(opened.addr, "add", index=index, address=self.gateway, prefixlen=_POD_PREFIX)
+            opened.link("set", index=index, state="up")
+            services = _SERVICES.format(self._number)
+            ensure(opened.route, "add", dst=services, oif=index, table=_LOCAL_TABLE, type="local", scope="host")
+            if _FORWARDING.read_text().strip() == "0":
+                opened.link("set", index=index, ifalias=_ENABLED_HERE)
+                _FORWARDING.write_text("1")
+        _remove_rules(self._number)
+        for table, text in firewall_rules(self._number).items():
+            run_program("iptables-restore", "--noflush", stdin=f"*{table}\n{text}COMMIT\n")
+
+    def remove(self) -> None:
+        """Remove the bridge, the devices of pods at it, and the rules. Raises OSError and RedirectionError."""
+        remove(self._number)
+
+    def place(self, address: str) -> PodPlace:
+        """Return the place of the pod with this address."""
+        _, second, third, fourth = address.split(".")
+        return PodPlace(address, f"hg{second}-{third}-{fourth}", self.gateway, _POD_PREFIX)
+
+    def connect(self, place: PodPlace) -> None:
+        """Connect the device of a pod to the bridge. Raises OSError."""
+        with netlink() as opened:
+            opened.link("set", index=index_of(opened, place.device), master=index_of(opened, self._bridge), state="up")
+
+    def disconnect(self, place: PodPlace) -> None:
+        """Remove the device of a pod, if it exists. Raises OSError."""
+        with netlink() as opened:
+            for index in opened.link_lookup(ifname=place.device):
+                remove_present(opened.link, "del", index=index)
+
+    def lend(self, address: str) -> None:
+        """Give the machine the address of a pod that shares its network. Raises OSError."""
+        with netlink() as opened:
+            ensure(opened.addr, "add", index=index_of(opened, self._bridge), address=address, prefixlen=32)
+
+    def take_back(self, address: str) -> None:
+        """Take from the machine what `lend` gave it. Raises OSError."""
+        with netlink() as opened:
+            for index in opened.link_lookup(ifname=self._bridge):
+                remove_present(opened.addr, "del", index=index, address=address, prefixlen=32)
+
+
+def bridge_name(number: int) -> str:
+    """Return the name of the bridge of a range."""
+    return f"{_PREFIX}{number}"
+
+
+def firewall_rules(number: int) -> dict[str, str]:
+    """Return the rules by table, for iptables-restore.
+
+    Pods reach the machine, each other and the outside. The outside reaches neither pods nor Services.
+    """
+    bridge, (chain, inbound) = bridge_name(number), _chains(number)
+    return {
+        "filter": (
+            f":{chain} - [0:0]\n:{inbound} - [0:0]\n"
+            f"-I INPUT -j {inbound}\n"
+            f"-A {inbound} -i {bridge} -j ACCEPT\n"
+            f"-A {inbound} ! -i lo -d {_NETWORK.format(number)} -j DROP\n"
+            f"-I FORWARD -j {chain}\n"
+            f"-A {chain} -i {bridge} -j ACCEPT\n"
+            f"-A {chain} -o {bridge} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
+            f"-A {chain} -o {bridge} -j DROP\n"
+        ),
+        "nat": (
+            f":{chain} - [0:0]\n"
+            f"-I POSTROUTING -j {chain}\n"
+            f"-A {chain} -s {_PODS.format(number)} ! -o {bridge} -j MASQUERADE\n"
+        ),
+    }
+
+
+def used_ranges() -> frozenset[int]:
+    """Return the ranges A whose 10.A.0.0/16 overlaps a route of this machine that is not headgate's own. Raises OSError."""
+    with netlink() as opened:
+        devices = {link["index"]: str(link.get("ifname")) for link in opened.get_links()}
+        routes = [
+            (ipaddress.ip_network(f"{route.get('dst')}/{route['dst_len']}"), devices.get(route.get("oif"), ""))
+            for route in opened.get_routes(family=socket.AF_INET)
+            if route["dst_len"]
+        ]
+    return frozenset(
+        number
+        for number in range(FIRST_RANGE, LAST_RANGE + 1)
+        for network, device in routes
+        if device != bridge_name(number) and network.overlaps(ipaddress.ip_network(_NETWORK.format(number)))
+    )
+
+
+def remove_unused(keep: int | None = None) -> list[str]:
+    """Remove the networks whose headgate and proxies are gone, without that of the range `keep`; return their bridges' names.
+
+    Raises OSError and RedirectionError.
+    """
+    if os.geteuid():  # other users can create none
+        return []
+    unused = [number for number in _bridges() if number != keep and not is_claimed(number)]
+    for number in unused:
+        remove(number)
+    return [bridge_name(number) for number in unused]
+
+
+def remove(number: int) -> None:
+    """Remove the network of a range. The last network restores whether the machine forwards packets.
+
+    Raises OSError and RedirectionError.
+    """
+    _remove_rules(number)
+    remaining = [other for other in _bridges() if other != number]
+    with netlink() as opened:
+        for bridge in opened.link_lookup(ifname=bridge_name(number)):
+            if opened.get_links(bridge)[0].get("ifalias") == _ENABLED_HERE:
+                if remaining:
+                    opened.link("set", index=index_of(opened, bridge_name(remaining[0])), ifalias=_ENABLED_HERE)
+                else:
+                    _FORWARDING.write_text("0")
+            for link in opened.get_links():
+                if link.get("master") == bridge:
+                    remove_present(opened.link, "del", index=link["index"])
+            remove_present(opened.link, "del", index=bridge)
+
+
+def _bridges() -> list[int]:
+    names = (path.name.removeprefix(_PREFIX) for path in Path("/sys/class/net").glob(f"{_PREFIX}*"))
+    return [int(number) for number in names if number.isdecimal()]
+
+
+def _remove_rules(number: int) -> None:
+    """Remove the rules of a range from each table, however often they are there."""
+    for table in ("filter", "nat"):
+        saved = run_program("iptables-save", "-t", table).splitlines()
+        present = [chain for chain in _chains(number) if any(line.startswith(f":{chain} ") for line in saved)]
+        jumps = [line for line in saved if line.startswith("-A ") and line.split(" -j ")[-1] in present]
+        steps = ["-D" + line.removeprefix("-A") for line in jumps]
+        steps += [step for chain in present for step in (f"-F {chain}", f"-X {chain}")]
+        if steps:
+            run_program("iptables-restore", "--noflush", stdin="\n".join([f"*{table}", *steps, "COMMIT", ""]))
+
+
+def _chains(number: int) -> tuple[str, str]:
+    """Return the names of the chains for packets that the machine forwards, and for those that it receives."""
+    return f"HEADGATE-{number}", f"HEADGATE-{number}-IN"

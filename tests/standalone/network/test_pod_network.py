@@ -1,0 +1,23 @@
+"""The network of a pod that shares the machine's; `tests/e2e/test_pod_networks.py` has pods with networks of their own."""
+
+import os
+import socket
+
+from headgate.standalone.network.pod_network import MACHINE
+
+
+async def test_a_pod_in_the_machines_network_is_reached_as_the_machine_is() -> None:
+    await MACHINE.join(None, ())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        _, writer = await MACHINE.connect("127.0.0.1", server.getsockname()[1])
+        writer.close()
+        await writer.wait_closed()
+    async with MACHINE.target("127.77.128.4", 8080) as target:
+        assert target == "127.77.128.4:8080"
+    await MACHINE.leave()
+
+
+def test_a_program_in_the_machines_network_needs_no_isolation() -> None:
+    assert not MACHINE.has(os.getpid())
+    assert MACHINE.proxy_isolation() is None
+    assert MACHINE.isolation(None, "cart-0") is None
