@@ -23,7 +23,7 @@ from headgate import __version__
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
 from headgate.kubernetes.install.roles import CERTIFICATE_REQUESTS_ROLE, CUSTOM_METRICS_ROLE, roles
-from headgate.kubernetes.names import NAME
+from headgate.kubernetes.names import NAME, NODE_AGENT
 from headgate.options import OPTIONS
 from headgate.resources.schema.builders import RULES
 
@@ -43,6 +43,7 @@ CONDITIONS = {
     "PodDisruptionBudget": ".Values.podDisruptionBudget.enabled",
     "v1beta2.custom.metrics.k8s.io": ".Values.customMetrics.enabled",
     CUSTOM_METRICS_ROLE: ".Values.customMetrics.enabled",
+    NODE_AGENT: ".Values.nodeAgent.enabled",
 }
 """The conditions of optional objects, by name or else by kind."""
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
@@ -191,8 +192,13 @@ def _edit_deployment(obj: dict[str, Any], expressions: Expressions) -> None:
     container["args"] = [expressions.token(arg) if "{{" in arg else arg for arg in args]
 
 
+def _edit_daemon_set(obj: dict[str, Any], expressions: Expressions) -> None:
+    obj["spec"]["template"]["spec"]["imagePullSecrets"] = expressions.block(".Values.imagePullSecrets")
+
+
 EDITS: Mapping[str, Callable[[dict[str, Any], Expressions], None]] = {
     "CustomResourceDefinition": _edit_definition,
+    "DaemonSet": _edit_daemon_set,
     "Deployment": _edit_deployment,
 }
 

@@ -189,6 +189,15 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
             schema={"pattern": r"^((Issuer|ClusterIssuer|[A-Za-z0-9]+\.[a-z0-9.-]+)/[a-z0-9.-]+)?$"},
         ),
     ] = None
+    node_agent: Annotated[
+        bool,
+        Option(
+            help="Run an agent on each node that redirects the connections of pods, whose init container then needs no"
+            " capabilities. The annotation headgate.dev/redirection of a namespace or pod is stronger.",
+            value="nodeAgent.enabled",
+            cluster=True,
+        ),
+    ] = False
     custom_metrics: Annotated[
         bool,
         Option(

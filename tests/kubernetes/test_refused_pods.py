@@ -59,7 +59,7 @@ async def stored(message: str, labels: dict[str, str]) -> MemoryStore:
         ("maximum memory usage per Pod is 512Mi, but limit is 1Gi", "Change the LimitRange"),
         (
             'violates PodSecurity "baseline:latest": non-default capabilities',
-            "pod-security.kubernetes.io/enforce=privileged",
+            "install headgate with --node-agent",
         ),
         ('admission webhook "policy" denied the request', "the policy that refuses the pods"),
     ],

@@ -6,7 +6,8 @@ from typing import Any
 from headgate.admission.injection import PodNamespace, Sidecars, decision_message
 from headgate.admission.limit_ranges import RESOURCES
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
-from headgate.admission.sidecar_containers import CONTAINER, INIT_CONTAINER, moved_checks, proxy_volumes
+from headgate.admission.redirection_container import INIT_CONTAINER
+from headgate.admission.sidecar_containers import CONTAINER, moved_checks, proxy_volumes
 from headgate.admission.sidecar_merge import selecting
 from headgate.envoy.proxy_container import PROXY_USER
 from headgate.quantity import parse_quantity

@@ -9,25 +9,30 @@ from headgate.admission.injection import InjectionDecision, PodNamespace, Sideca
 from headgate.admission.limit_ranges import LimitRanges, fit_warnings, fitted, no_limit_ranges
 from headgate.admission.proxy_settings import ProxySettings, proxy_settings
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
+from headgate.admission.redirection_container import (
+    INIT_CONTAINER,
+    field_variable,
+    redirection_container,
+    redirects_by_agent,
+    restricted,
+)
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.node_ids import DEFAULT_USER, INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.proxy_container import (
     COLLECTOR,
     CONCURRENCY,
     DIRECTORY,
-    EXCLUDED_INBOUND_PORTS,
     JOB,
     LOG_LEVEL,
-    PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
     SECRETS,
 )
 from headgate.options import NEVER_INJECTED, InjectionMode
-from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, PROBES, SIDECAR
+from headgate.resources.core.pod_metadata import PROBES, SIDECAR
 from headgate.resources.meta import Object, Value, part
 
-CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
+CONTAINER = "headgate-sidecar"
 AUDIENCE = "headgate"
 NO_ANNOTATIONS: Mapping[str, str] = {}
 ROOTS_CONFIG_MAP = "headgate-roots"
@@ -53,7 +58,8 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     `pull_secrets` has names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
     an init container with the restart policy Always (Kubernetes 1.29 and newer). `collector` is the address of an
     OpenTelemetry collector, to which proxies report too; empty means none. `proxy` is the mesh's settings of proxies, by the
-    annotations that replace them.
+    annotations that replace them. With `node_agent`, the node agent redirects the connections of pods, unless an annotation of
+    the namespace or pod says otherwise.
     """
 
     image: str
@@ -63,6 +69,7 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     native: bool = False
     collector: str = ""
     proxy: Mapping[str, str] = {}
+    node_agent: bool = False
 
 
 def transparent_sidecars(
@@ -143,7 +150,14 @@ def with_transparent_sidecar(
     settings = settings._replace(resources=fitted(settings.resources, limits))
     is_job = (spec.get("restartPolicy") or "Always") != "Always"
     sidecar = _sidecar(options, settings, user, is_job=is_job)
-    redirection = _redirection(options, user) | {"resources": settings.resources}
+    by_agent = redirects_by_agent(namespace, annotations, by_default=options.node_agent)
+    redirection = {
+        "name": INIT_CONTAINER,
+        "image": options.image,
+        "imagePullPolicy": options.pull_policy,
+        **redirection_container(user, by_agent=by_agent),
+        "resources": settings.resources,
+    }
     applications = [_redirected(container) for container in spec.get("containers") or ()]
     spec["volumes"] = [*(spec.get("volumes") or ()), *proxy_volumes()]
     if secrets := pull_secrets(spec.get("imagePullSecrets") or (), options):
@@ -226,10 +240,10 @@ def proxy_container(
             {"name": LOG_LEVEL, "value": settings.log_level},
             {"name": CONCURRENCY, "value": settings.concurrency},
             *([{"name": COLLECTOR, "value": options.collector}] if options.collector else []),
-            _field_variable("POD_NAMESPACE", "metadata.namespace"),
-            _field_variable("POD_NAME", "metadata.name"),
+            field_variable("POD_NAMESPACE", "metadata.namespace"),
+            field_variable("POD_NAME", "metadata.name"),
         ],
-        "securityContext": _restricted(runAsUser=user, runAsGroup=user, runAsNonRoot=True),
+        "securityContext": restricted(runAsUser=user, runAsGroup=user, runAsNonRoot=True),
         "resources": settings.resources,
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
         "readinessProbe": _probe(failureThreshold=_STARVED_S // _PERIOD_S),
@@ -238,40 +252,6 @@ def proxy_container(
             {"name": "headgate-secrets", "mountPath": SECRETS, "readOnly": True},
         ],
     }
-
-
-def _redirection(options: SidecarOptions, user: int) -> dict[str, Any]:
-    return {
-        "name": INIT_CONTAINER,
-        "image": options.image,
-        "imagePullPolicy": options.pull_policy,
-        "command": ["headgate", "sidecar", "redirect"],
-        "env": [
-            {"name": PROXY_USER, "value": str(user)},
-            _field_variable(EXCLUDED_INBOUND_PORTS, f"metadata.annotations['{EXCLUDED_PORTS}']"),
-        ],
-        "securityContext": _restricted(
-            capabilities={"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
-            runAsUser=0,
-            runAsGroup=0,
-            runAsNonRoot=False,
-        ),
-    }
-
-
-def _restricted(**more: Any) -> dict[str, Any]:
-    """Return a security context without privileges, changed by the fields in `more`."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-        **more,
-    }
-
-
-def _field_variable(name: str, field: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
 
 
 def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the name of the probe's field

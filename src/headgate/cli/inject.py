@@ -37,7 +37,7 @@ Output = Annotated[
 ]
 
 
-@with_mesh_options("pull_secrets", "otlp_collector", *PROXY_OPTIONS)
+@with_mesh_options("pull_secrets", "node_agent", "otlp_collector", *PROXY_OPTIONS)
 def inject(
     filename: Files,
     *,
@@ -58,6 +58,7 @@ def inject(
         native=native,
         collector=given.mesh.otlp_collector,
         proxy=given.mesh.proxy,
+        node_agent=given.mesh.node_agent,
     )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)

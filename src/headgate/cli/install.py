@@ -184,7 +184,11 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
         shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
         remaining = f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
         every = manifests(
-            Values(image="", budget_version=await installer.budget_version(), options={"custom_metrics": "true"})
+            Values(
+                image="",
+                budget_version=await installer.budget_version(),
+                options={"custom_metrics": "true", "node_agent": "true"},
+            )
         )
         if pods and not force and await installer.has_any(every):
             raise HeadgateError(

@@ -20,6 +20,8 @@ from headgate.envoy.proxy_container import (
     EXCLUDED_INBOUND_PORTS,
     JOB,
     LOG_LEVEL,
+    NETWORK_NAMESPACE,
+    NODE_NAME,
     PROXY_USER,
     READY_PATH,
     ROOTS_KEY,
@@ -41,9 +43,10 @@ READY_S = 600.0
 
 
 def main(words: Sequence[str]) -> None:
-    """Run a program of a sidecar's container. Injection adds the first five ones; commands of users run the last two."""
+    """Run a program of a sidecar's container. Injection adds the first six ones; commands of users run the last two."""
     programs: Mapping[Sequence[str], Callable[[], None]] = {
         ("redirect",): _redirect,
+        ("wait-redirected",): _wait_redirected,
         ("run",): _run,
         ("run", JOB): lambda: _run(job=True),
         ("wait",): _wait,
@@ -57,13 +60,28 @@ def main(words: Sequence[str]) -> None:
 
 
 def _redirect() -> None:
-    """Redirect the pod's connections to the sidecar, but for the ports that an annotation of the pod excludes."""
+    """Redirect the pod's connections to the sidecar, but for the ports that an annotation of the pod excludes.
+
+    The node agent runs this program outside the pod, and names the pod's network namespace.
+    """
     from headgate.redirection.exclusions import parse_exclusions
     from headgate.redirection.iptables import apply
     from headgate.redirection.rules import rules
 
     (user,) = variables(os.environ, PROXY_USER)
+    if namespace := os.environ.get(NETWORK_NAMESPACE):
+        from headgate.redirection.network_namespaces import enter
+
+        enter(int(namespace))
     apply(rules(parse_exclusions(inbound_ports=os.environ.get(EXCLUDED_INBOUND_PORTS, "")), int(user)))
+
+
+def _wait_redirected() -> None:
+    """Wait until the node agent has redirected the pod's connections. Raises HeadgateError after READY_S seconds."""
+    from headgate.redirection.verification import wait_until_redirected
+
+    (node,) = variables(os.environ, NODE_NAME)
+    wait_until_redirected(node, READY_S)
 
 
 def _try() -> None:

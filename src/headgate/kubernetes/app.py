@@ -28,6 +28,7 @@ from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
 from headgate.kubernetes.limit_ranges import FollowedLimitRanges
+from headgate.kubernetes.missing_agents import AGENTS, PENDING, MissingAgents
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
@@ -73,11 +74,10 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         missing = MissingPermissions(_roles(options))
         clients = _clients(credentials, missing)
         client, lease_client, reviews = [await stack.enter_async_context(client) for client in clients]
-        versions = ServedVersions(
-            client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
-        )
+        versions = _versions(client, options)
         await versions.refresh()
-        store = ClusterStore(client, versions, options.mesh.namespaces)
+        selecting = partial(ClusterStore, client, versions, options.mesh.namespaces)
+        store = selecting()
         lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
@@ -85,7 +85,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         injection = _Injection.of(options, sidecars)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
-        ports = Ports(store, events, lease.active, state, gateways.findings, (injection.refused.findings,))
+        ports = Ports(store, events, lease.active, state, gateways.findings, injection.findings)
         plane = ControlPlane(
             ports,
             _proxies(api),
@@ -102,7 +102,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        for name, work in (*plane.work(), *injection.work(store, plane.live_state.feed.snapshot)):
+        injecting = injection.work(store, plane.live_state.feed.snapshot, (selecting(PENDING), selecting(AGENTS)))
+        for name, work in (*plane.work(), *injecting):
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         for name, work in serving.work(store, certificate):
@@ -111,8 +112,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(keep_conversions(client, options.pod, plane.live_state.loop.compiled), name="conversions")
         tasks.create_task(hold(lease, client, reviews), name="lease")
-        roots = ClusterStore(client, versions, options.mesh.namespaces, sidecar_roots.SELECTORS)
-        registration = Registration(roots, client, options, certificate, trusted)
+        registration = Registration(selecting(sidecar_roots.SELECTORS), client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
         registering = tasks.create_task(registration.run(plane.live_state.feed.snapshot), name="registration")
@@ -141,6 +141,7 @@ class _Injection(NamedTuple):
     webhooks: Sidecars
     predicted: Sidecars
     refused: RefusedPods
+    missing: MissingAgents
 
     @classmethod
     def of(cls, options: Options, sidecars: SidecarOptions) -> "_Injection":
@@ -148,12 +149,18 @@ class _Injection(NamedTuple):
         injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
         predicted = predicted_sidecars(options, injecting())
-        return cls(limits, injecting(), predicted, RefusedPods(predicted))
+        return cls(limits, injecting(), predicted, RefusedPods(predicted), MissingAgents())
 
-    def work(self, store: Reader, snapshot: Latest[Snapshot | None]) -> Iterator[Work]:
-        """Yield the tasks that follow the objects of `store`."""
+    @property
+    def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:
+        """The findings about pods that do not start."""
+        return self.refused.findings, self.missing.findings
+
+    def work(self, store: Reader, snapshot: Latest[Snapshot | None], pods: Sequence[Reader]) -> Iterator[Work]:
+        """Yield the tasks that follow the objects of `store`. `pods` are readers of the pending pods and of the node agents."""
         yield "limit ranges", self.limits.run(store)
         yield "refused pods", self.refused.run(store, snapshot)
+        yield "missing node agents", self.missing.run(*pods)
 
 
 class _Gateways(NamedTuple):
@@ -217,6 +224,11 @@ def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:
     is_served = (EVENT.group, EVENT.kind) in versions.current.get()
     version = EventsV1(pod) if is_served else CoreV1()
     return EventRecorder(store, COMPONENT, version=version, deletes_expired=False)
+
+
+def _versions(client: Client, options: Options) -> ServedVersions:
+    kinds = (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
+    return ServedVersions(client, kinds)
 
 
 def _roles(options: Options) -> Sequence[Role]:

@@ -10,6 +10,10 @@ WEBHOOKS = "headgate-webhooks"
 CONVERSION = "headgate-conversion"
 """The name of the Service that selects all replicas, also those that are not ready yet: conversion needs no state, and
 a replica becomes ready after it has listed objects that the API server may have to convert."""
+NODE_AGENT = "headgate-node-agent"
+"""The name of the DaemonSet, the ServiceAccount and the ClusterRole of the node agent, and the name label of its pods."""
+NODE_AGENT_READY = "/run/headgate/ready"
+"""The file that a ready node agent has."""
 NAMESPACE = SYSTEM_NAMESPACE
 EVENTS_NAMESPACE = "default"  # that of Events about objects without a namespace, by a rule of Kubernetes
 LEASE = "headgate-control-plane"

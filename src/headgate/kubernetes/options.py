@@ -34,4 +34,5 @@ class Options(Value, frozen=True, kw_only=True):
             native=native,
             collector=self.mesh.otlp_collector,
             proxy=self.mesh.proxy,
+            node_agent=self.mesh.node_agent,
         )

@@ -28,7 +28,7 @@ _REMEDIES = (
     ("per Pod", f"Change the LimitRange, or {_RESOURCES}"),
     (
         "PodSecurity",
-        "The sidecar's init container needs NET_ADMIN and NET_RAW; label the namespace pod-security.kubernetes.io/enforce=privileged",
+        "The sidecar's init container needs NET_ADMIN and NET_RAW; install headgate with --node-agent, with which it needs none",
     ),
 )
 """What to do, by words in the API server's message. The first entry that fits counts."""

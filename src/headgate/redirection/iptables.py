@@ -135,7 +135,12 @@ def _tables() -> tuple[Table, ...]:
 
 
 def _bases() -> tuple[str, ...]:
-    return ("iptables", "ip6tables") if has_ipv6(_read(INTERFACES_IPV6)) else ("iptables",)
+    return tuple("iptables" if version == 4 else "ip6tables" for version in pod_families())
+
+
+def pod_families() -> tuple[int, ...]:
+    """Return the versions of IP for which the current network namespace has rules: 4, and 6 if it has an IPv6 address."""
+    return (4, 6) if has_ipv6(_read(INTERFACES_IPV6)) else (4,)
 
 
 def has_ipv6(interfaces: str) -> bool:

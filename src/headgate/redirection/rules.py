@@ -20,7 +20,7 @@ DNS_PORT = 53
 LOOPBACK = {4: "127.0.0.0/8", 6: "::1/128"}
 INBOUND_SOURCE = {4: "127.0.0.6/32", 6: "::6/128"}
 """The source address of calls from the proxy's inbound side to the application, for IPv4 and IPv6. By this address, the
-kernel distinguishes these calls from those of the outbound side."""
+kernel distinguishes these calls from those of the outbound side. No application listens on it, so `verification` connects to it."""
 
 
 class RedirectionRules(NamedTuple):
@@ -97,6 +97,9 @@ def _inbound(exclusions: Exclusions) -> Iterator[str]:
 def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from this address."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
+    yield "# A container that waits for the redirection connects to this address, and reaches the proxy's outbound side."
+    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m owner --uid-owner {proxy} -j RETURN"
+    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -p tcp -j REDIRECT --to-ports {OUTBOUND_PORT}"
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
     if exclusions.excluded_users:

@@ -82,6 +82,10 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
     "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, options={"namespaces": "shop,pay"})),
     "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, options={"namespaces": "default"})),
     "no APIs": ({"aggregatedApis": False}, Values(image=IMAGE, options={"aggregated_apis": ""})),
+    "node agent": (
+        {"nodeAgent": {"enabled": True}, "imagePullSecrets": [{"name": "registry"}]},
+        Values(image=IMAGE, options={"node_agent": "true", "pull_secrets": "registry"}),
+    ),
     "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, options={"custom_metrics": "true"})),
     "telemetry": (
         {

@@ -113,7 +113,7 @@ class EndingCluster:
             return {"items": [{"metadata": {"name": "of-an-option"}}]}
         if "/apiservices/" in path:
             return {"spec": {"service": {"namespace": "headgate-system", "name": "headgate"}}}
-        if path.endswith(("roles", "rolebindings", "/apiservices")):
+        if path.endswith(("roles", "rolebindings", "/apiservices", "/daemonsets", "/serviceaccounts")):
             return {"items": []}
         if "/customresourcedefinitions/" in path:
             ending = {"name": path.rpartition("/")[2], "deletionTimestamp": "2026-01-01T00:00:00Z"}

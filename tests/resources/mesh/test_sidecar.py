@@ -6,7 +6,8 @@ import pytest
 from tests.decoding import check, validate
 from tests.make.objects import Object, obj
 
-from headgate.admission.sidecar_containers import CONTAINER, INIT_CONTAINER, SidecarOptions, with_transparent_sidecar
+from headgate.admission.redirection_container import INIT_CONTAINER
+from headgate.admission.sidecar_containers import CONTAINER, SidecarOptions, with_transparent_sidecar
 from headgate.resources.mesh.sidecar import RESERVED_CONTAINERS, RESERVED_VOLUMES
 
 MOUNT = {"name": "spool", "mountPath": "/spool"}

@@ -37,6 +37,8 @@ _PRUNED = (
     (_RBAC, "clusterroles", "ClusterRole"),
     (_RBAC, "clusterrolebindings", "ClusterRoleBinding"),
     ("apiregistration.k8s.io/v1", "apiservices", "APIService"),
+    ("apps/v1", "daemonsets", "DaemonSet"),
+    ("v1", "serviceaccounts", "ServiceAccount"),
 )
 _OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
 log = logging.getLogger(__name__)
@@ -146,10 +148,10 @@ class Installer:
         return False
 
     async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
-        """Delete roles, bindings and APIServices of an installation with other options. Yield each with `deleted`."""
+        """Delete roles, bindings, APIServices and the node agent of an installation with other options. Yield each with `deleted`."""
         kept = {_identity(obj) for obj in objects}
         for version, plural, kind in _PRUNED:
-            path = f"/apis/{version}/{plural}"
+            path = f"{_root(version)}/{plural}"
             listed = (await self._client.get(path, labelSelector=_OWN)).get("items") or ()
             stale = [
                 stale_object
@@ -268,7 +270,7 @@ class Installer:
     async def _path(self, obj: Object) -> str:
         """Return the API path of an object. Raises HeadgateError if the cluster does not serve its kind."""
         version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        root = _root(version)
         if version not in self._resources:
             resources = (await self._client.get(root)).get("resources") or ()
             self._resources[version] = {entry["kind"]: entry for entry in resources if "/" not in entry["name"]}
@@ -295,6 +297,11 @@ async def _installed_roles(client: Client) -> Sequence[Role]:
         cert_manager=bool(options.get("--cert-manager-issuer")),
         namespaces=[name for name in options.get("--namespaces", "").split(",") if name],
     )
+
+
+def _root(version: str) -> str:
+    """Return the path of the API of an apiVersion."""
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
 def _identity(obj: Object) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
 from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
+from headgate.kubernetes.install.node_agent import NAMESPACE_LABELS, RULES, daemon_set_spec
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.names import (
@@ -16,6 +17,7 @@ from headgate.kubernetes.names import (
     CONVERTS,
     NAME,
     NAMESPACE,
+    NODE_AGENT,
     WEBHOOK_PORT,
     WEBHOOKS,
     XDS_PORT,
@@ -55,6 +57,16 @@ class Values(Value, frozen=True, kw_only=True):
         return bool(self.options.get("custom_metrics"))
 
     @property
+    def node_agent(self) -> bool:
+        """Whether an agent on each node redirects the connections of pods."""
+        return bool(self.options.get("node_agent"))
+
+    @property
+    def pull_secrets(self) -> Sequence[str]:
+        """The names of Secrets with which nodes pull the image."""
+        return _names(self.options.get("pull_secrets", ""))
+
+    @property
     def aggregated_apis(self) -> bool:
         """Whether the metrics and inspect APIs are registered."""
         return bool(self.options.get("aggregated_apis", OPTIONS["aggregated_apis"].text))
@@ -68,7 +80,7 @@ class Values(Value, frozen=True, kw_only=True):
 def manifests(values: Values) -> tuple[Object, ...]:
     """Return all objects, in the order in which they can be created."""
     return (
-        _object("v1", "Namespace", NAMESPACE, namespace=""),
+        _namespace(values),
         *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _service_of_webhooks(CONVERSION)})),
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
@@ -76,6 +88,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
         *map(_user_role, user_roles()),
         *_services(),
         _deployment(values),
+        *(_node_agent(values) if values.node_agent else ()),
         _disruption_budget(values),
         _network_policy(),
         _injection(values.namespaces),
@@ -104,6 +117,13 @@ def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, *
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
 
 
+def _namespace(values: Values) -> Object:
+    namespace = _object("v1", "Namespace", NAMESPACE, namespace="")
+    if values.node_agent:
+        namespace["metadata"]["labels"].update(NAMESPACE_LABELS)
+    return namespace
+
+
 def _names(text: str) -> Sequence[str]:
     return list(dict.fromkeys(name for name in text.split(",") if name))
 
@@ -126,14 +146,14 @@ def _rule(rule: RoleRule) -> dict[str, Any]:
     return {**fields, "resourceNames": list(rule.names)} if rule.names else fields
 
 
-def _binding(role: Role) -> Object:
+def _binding(role: Role, account: str = NAME) -> Object:
     return _object(
         f"{_RBAC}/v1",
         "RoleBinding" if role.namespace else "ClusterRoleBinding",
         role.binding or role.name,
         namespace=role.namespace,
         roleRef={"apiGroup": _RBAC, "kind": role.kind, "name": role.name},
-        subjects=[{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        subjects=[{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
     )
 
 
@@ -173,7 +193,7 @@ def _pod(values: Values) -> Mapping[str, Any]:
         "weight": 100,
         "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
     }
-    secrets = [{"name": name} for name in _names(values.options.get("pull_secrets", ""))]
+    secrets = [{"name": name} for name in values.pull_secrets]
     return {
         **({"imagePullSecrets": secrets} if secrets else {}),
         "serviceAccountName": NAME,
@@ -218,6 +238,16 @@ def _container(values: Values) -> Mapping[str, Any]:
 def _probe(path: str, *, period: int) -> Mapping[str, Any]:
     get = {"path": path, "port": WEBHOOK_PORT, "scheme": "HTTPS"}
     return {"httpGet": get, "periodSeconds": period, "timeoutSeconds": 5}
+
+
+def _node_agent(values: Values) -> tuple[Object, ...]:
+    spec = daemon_set_spec(values.image, values.pull_policy, values.pull_secrets)
+    return (
+        _object("v1", "ServiceAccount", NODE_AGENT),
+        _object(f"{_RBAC}/v1", "ClusterRole", NODE_AGENT, namespace="", rules=RULES),
+        _binding(Role("ClusterRole", NODE_AGENT, "", ()), NODE_AGENT),
+        _object("apps/v1", "DaemonSet", NODE_AGENT, spec=spec),
+    )
 
 
 def _disruption_budget(values: Values) -> Object:

@@ -7,7 +7,7 @@ from headgate.errors import Cause
 from headgate.kinds import names_of
 from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, Column
-from headgate.resources.core.pod_metadata import INJECT, inject_causes, trace_sampling_causes
+from headgate.resources.core.pod_metadata import INJECT, inject_causes, redirection_causes, trace_sampling_causes
 from headgate.resources.core.proxy_annotations import proxy_annotation_causes
 from headgate.resources.kind import Kind
 from headgate.resources.meta import Object, Resource, part
@@ -28,6 +28,7 @@ def namespace_causes(obj: Object) -> Iterator[Cause]:
         yield Cause(f"metadata.annotations.{INJECT}", "has no effect on a Namespace; write it in metadata.labels")
     yield from trace_sampling_causes(part(metadata, "annotations"), "metadata.annotations")
     yield from proxy_annotation_causes(part(metadata, "annotations"), "metadata.annotations")
+    yield from redirection_causes(part(metadata, "annotations"), "metadata.annotations")
 
 
 KIND = Kind(

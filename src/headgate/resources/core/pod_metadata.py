@@ -27,6 +27,11 @@ APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
+REDIRECTION = "headgate.dev/redirection"
+"""Annotation of a namespace or pod on a cluster: a value of `REDIRECTIONS`. It replaces the mesh's option `--node-agent`."""
+NODE_AGENT = "node-agent"
+REDIRECTIONS = ("init-container", NODE_AGENT)
+"""What redirects the pod's connections: a privileged init container, or the agent of the node."""
 PROBES = "headgate.dev/probes"
 """Annotation of a pod, written by injection on Kubernetes: its HTTP probes as JSON, by `CONTAINER/FIELD`.
 
@@ -57,6 +62,7 @@ ANNOTATIONS_OF_PODS = frozenset(
         PROBES,
         PROCESS,
         PROCESS_ID,
+        REDIRECTION,
         SIDECAR,
         *PROXY_ANNOTATIONS,
     }
@@ -91,6 +97,7 @@ def pod_metadata_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
     yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
     yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
     yield from proxy_annotation_causes(annotations, place)
+    yield from redirection_causes(annotations, place)
     yield from trace_sampling_causes(annotations, place)
     account = part(pod, "spec").get("serviceAccountName")
     if isinstance(account, str) and account and not is_dns_subdomain(account):
@@ -126,6 +133,13 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
             yield Cause(f"{where}.{name}", f"contains port {number}; port numbers are from 1 to {LARGEST_PORT}")
 
 
+def redirection_causes(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield the mistake in the annotation of a namespace or pod that chooses the redirection."""
+    value = annotations.get(REDIRECTION)
+    if isinstance(value, str) and value not in REDIRECTIONS:
+        yield Cause(f"{where}.{REDIRECTION}", f"must be {' or '.join(REDIRECTIONS)}, not {value!r}")
+
+
 def trace_sampling_causes(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
     text = annotations.get(TRACE_SAMPLING)
     if isinstance(text, str):
@@ -142,7 +156,7 @@ def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> I
     """
     for field, names in (
         ("labels", (INJECT,)),
-        ("annotations", (INJECT, EXCLUDED_PORTS, TRACE_SAMPLING, *PROXY_ANNOTATIONS)),
+        ("annotations", (INJECT, EXCLUDED_PORTS, REDIRECTION, TRACE_SAMPLING, *PROXY_ANNOTATIONS)),
     ):
         for name in names:
             if name in part(own, field) and name not in part(pods, field):

@@ -1,0 +1,61 @@
+"""Pods that wait on a node without a ready node agent have a finding, which names the node."""
+
+import asyncio
+from typing import Any
+
+from tests.admission.test_redirection_container import AGENT
+from tests.admission.web_pod import OPTIONS, web_pod
+from tests.decoding import admit
+from tests.make.objects import Object, namespace, pod
+
+from headgate.admission.sidecar_containers import with_transparent_sidecar
+from headgate.kubernetes.missing_agents import MissingAgents, missing_agents
+from headgate.latest import until
+from headgate.resources.registry import key_of
+from headgate.standalone.store.memory import MemoryStore
+
+TIMEOUT_S = 20
+WAITING = with_transparent_sidecar(web_pod(nodeName="node-1"), AGENT)
+
+
+def agent(node: str, *, ready: bool = True) -> Object:
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    made = pod(f"agent-{node}", namespace="headgate-system", status={"conditions": conditions})
+    return {**made, "spec": {**made["spec"], "nodeName": node}}
+
+
+def findings(obj: Object, *agents: Object) -> list[Any]:
+    return list(missing_agents({key_of(obj): obj}, agents))
+
+
+def test_a_waiting_pod_has_a_finding_until_an_agent_is_ready_on_its_node() -> None:
+    for agents in ([], [agent("node-2")], [agent("node-1", ready=False)]):
+        (finding,) = findings(WAITING, *agents)
+        assert (finding.about, finding.reason.value) == (key_of(WAITING), "NodeAgentMissing")
+        assert "no node agent is ready on its node node-1" in finding.message
+        assert "headgate.dev/redirection=init-container" in finding.message
+    assert not findings(WAITING, agent("node-2"), agent("node-1"))
+
+
+def test_pods_without_a_node_or_with_a_privileged_init_container_wait_for_no_agent() -> None:
+    assert not findings(with_transparent_sidecar(web_pod(), AGENT))
+    assert not findings(with_transparent_sidecar(web_pod(nodeName="node-1"), OPTIONS))
+
+
+async def test_the_findings_follow_the_pods_and_the_agents() -> None:
+    pods, agents, missing = MemoryStore(admit=admit), MemoryStore(admit=admit), MissingAgents()
+    await pods.create(namespace("shop"))
+    await agents.create(namespace("headgate-system"))
+    task = asyncio.create_task(missing.run(pods, agents))
+    async with asyncio.timeout(TIMEOUT_S):
+        await pods.create(WAITING)
+        await until(lambda: bool(missing.findings.get()), missing.findings)
+        new = agent("node-1")
+        created = await agents.create({name: value for name, value in new.items() if name != "status"})
+        await agents.update({**created, "status": new["status"]}, subresource="status")
+        await until(lambda: not missing.findings.get(), missing.findings)
+        await agents.delete(key_of(new))
+        await until(lambda: bool(missing.findings.get()), missing.findings)
+        await pods.delete(key_of(WAITING))
+        await until(lambda: not missing.findings.get(), missing.findings)
+    task.cancel()
