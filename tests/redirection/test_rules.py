@@ -176,6 +176,7 @@ def test_the_removal_keeps_rules_of_other_programs():
 def test_a_proxy_with_the_user_of_applications_is_recognized_by_its_group(family):
     text = rules(Exclusions(excluded_users=(1337,)), group=1400)[0 if family == 4 else 1]
     assert [line.split(" -m owner ")[1] for line in rule_lines(text) if "owner" in line] == [
+        "--gid-owner 1400 -j RETURN",
         "--uid-owner 1337 -j RETURN",
         "--gid-owner 1400 -j HEADGATE_IN",
         "--gid-owner 1400 -j RETURN",

@@ -98,7 +98,7 @@ def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from this address."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# A container that waits for the redirection connects to this address, and reaches the proxy's outbound side."
-    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m owner --uid-owner {proxy} -j RETURN"
+    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m owner {proxy} -j RETURN"
     yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -p tcp -j REDIRECT --to-ports {OUTBOUND_PORT}"
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
