@@ -226,6 +226,7 @@ class PodStatus(Input, frozen=True, kw_only=True):
 
     phase: str = "Pending"
     pod_ip: str = field(name="podIP", default="")
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
