@@ -199,6 +199,7 @@ class PodSpec(Input, frozen=True, kw_only=True):
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None
     security_context: PodSecurityContext | None = None
+    enable_service_links: bool = True
 
 
 class Condition(Input, frozen=True, kw_only=True):
