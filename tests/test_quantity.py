@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.quantity import parse_percentage, parse_quantity
+from headgate.quantity import of_thousandths, parse_percentage, parse_quantity, thousandths
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,14 @@ def test_percentages_are_exact_fractions() -> None:
 def test_other_texts_are_no_percentages(text: str) -> None:
     with pytest.raises(ValueError, match="write for example 1% or"):
         parse_percentage(text)
+
+
+@given(st.integers(min_value=0))
+def test_thousandths_are_written_exactly(number: int) -> None:
+    text = of_thousandths(number)
+    if len(text) <= 40:
+        assert thousandths(text) == number
+
+
+def test_a_quantity_in_thousandths_is_rounded_up() -> None:
+    assert [thousandths(amount) for amount in ("1", 2, 0.5, "1u")] == [1000, 2000, 500, 1]

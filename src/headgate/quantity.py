@@ -1,5 +1,6 @@
 """Parse Kubernetes quantities (R9, D24) and percentages to exact fractions: `500m` is 1/2, `99.5%` is 199/200."""
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -39,6 +40,17 @@ def parse_quantity(text: str) -> Fraction:
     value = Fraction(match["number"] if not match["number"].endswith(".") else match["number"][:-1])
     value *= _scale(match["suffix"], text)
     return -value if match["sign"] == "-" else value
+
+
+def thousandths(amount: str | float) -> int:
+    """Return a quantity in thousandths, rounded up. Raises ValueError with a message for the user."""
+    return math.ceil(parse_quantity(str(amount)) * 1000)
+
+
+def of_thousandths(number: int) -> str:
+    """Format thousandths as a quantity: `1500m`, `2`."""
+    whole, rest = divmod(number, 1000)
+    return f"{number}m" if rest else str(whole)
 
 
 @lru_cache(1000)

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headgate.admission.autoscaler_rules import autoscaler_causes
 from headgate.admission.batch_rules import cron_job_causes, job_causes
 from headgate.admission.immutable_fields import immutable_causes
 from headgate.admission.pod_template_rules import container_causes, template_causes
@@ -45,11 +46,15 @@ _CRON_JOB = {
     "successfulJobsHistoryLimit": 3,
     "failedJobsHistoryLimit": 1,
 }
+_CPU_METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 # Defaults of kinds that headgate only stores, without which kubectl shows them wrong, or crashes (describe of a StatefulSet).
 _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
     ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
-    ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1},
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1, "metrics": [_CPU_METRIC]},
     ("batch/v1", "CronJob"): _CRON_JOB,
     ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
 }
@@ -246,6 +251,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("v1", "ReplicationController"): _replication_controller_causes,
     ("apps/v1", "StatefulSet"): _stateful_set_causes,
     ("apps/v1", "DaemonSet"): _daemon_set_causes,
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaler_causes,
     ("batch/v1", "Job"): job_causes,
     ("batch/v1", "CronJob"): cron_job_causes,
     ("v1", "Pod"): _pod_causes,

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
+from headgate.api.metrics.custom import CustomMetricsApi
+from headgate.api.metrics.handlers import MetricsApi
 from headgate.envoy import stats_sink
 from headgate.envoy.view import Node
 from headgate.errors import Unavailable
@@ -46,6 +48,8 @@ from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.apiserver.local_pods import LocalPods
+from headgate.standalone.controllers.autoscaler_metrics import AutoscalerMetrics
+from headgate.standalone.controllers.autoscaling import Autoscaling
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
@@ -126,9 +130,8 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
         tasks.start(gateways.run(), name="gateways")
-        for name, work in plane.work():
+        for name, work in (*plane.work(), ("nginx", nginx.run(plane.live_state))):
             tasks.start(work, name=name)
-        tasks.start(nginx.run(plane.live_state), name="nginx")
         await plane.serve(f"unix:{setup.xds}")
         stack.push_async_callback(plane.stop)
         rollouts = RolloutController(
@@ -154,6 +157,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         current = Running(store, plane.live_state, envoy, info, runtime)
         inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
+        tasks.start(_autoscaling(store, events, computed).run(), name="autoscaling")
         app = create_app(
             store,
             token=read_token(state),
@@ -178,6 +182,11 @@ async def _serve_names(setup: Setup, stack: AsyncExitStack, tasks: Background) -
     resolver = Resolver(setup.store, networks.domain, machine_resolvers)
     tasks.start(resolver.follow(), name="names of Services")
     await stack.enter_async_context(resolver.serving(networks.machine.gateway))
+
+
+def _autoscaling(store: MemoryStore, events: EventRecorder, computed: ComputedGroups) -> Autoscaling:
+    custom = CustomMetricsApi(MetricsApi(store, computed.traffic, settings=computed.settings))
+    return Autoscaling(store, events, AutoscalerMetrics(custom, computed.usage))
 
 
 def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:

@@ -3,13 +3,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.api.metrics.metrics_world import FLOWS, WEB1, FakeSource, add_idle_pod, flow, requests, stored
 from tests.embedded_api import TOKEN, AsgiClient
 
-from headgate.api.metrics.custom import parse_path, quantity
-from headgate.quantity import parse_quantity
+from headgate.api.metrics.custom import parse_path
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.telemetry.counters.flows import GATEWAY
 
@@ -211,10 +208,3 @@ def test_rbac_authorizes_a_metric_as_a_subresource() -> None:
         "namespace": "shop",
         "name": "web",
     }
-
-
-@given(st.integers(min_value=0))
-def test_a_quantity_has_exactly_the_value(thousandths: int) -> None:
-    text = quantity(thousandths)
-    if len(text) <= 40:
-        assert parse_quantity(text) * 1000 == thousandths

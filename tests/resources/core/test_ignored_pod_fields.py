@@ -26,6 +26,9 @@ def test_fields_that_work_are_not_reported():
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "p", "projected": {"sources": [{"secret": {"name": "s"}}]}}]
     context = {"fsGroup": 5, "supplementalGroups": [6]}
     assert ignored(containers=[app], volumes=volumes, securityContext=context, activeDeadlineSeconds=5) == []
+    assert (
+        ignored(containers=[app], enableServiceLinks=False) == ignored(containers=[app], enableServiceLinks=True) == []
+    )
 
 
 @pytest.mark.parametrize(

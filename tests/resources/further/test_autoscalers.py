@@ -41,3 +41,18 @@ def test_an_annotation_that_is_not_json_is_kept() -> None:
         "metadata": {"name": "web", "annotations": {"autoscaling.alpha.kubernetes.io/metrics": "["}},
     }
     assert hub_of(odd, KIND)["metadata"] == odd["metadata"]
+
+
+def test_the_behavior_and_the_status_survive_a_change_by_a_client_of_v1() -> None:
+    assert KIND
+    measured = [
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 40}}},
+        {"type": "Pods", "pods": {"metric": {"name": "rps"}, "current": {"averageValue": "3"}}},
+    ]
+    conditions = [{"type": "AbleToScale", "status": "True"}]
+    status = {"currentReplicas": 2, "desiredReplicas": 2, "currentMetrics": measured, "conditions": conditions}
+    stored = {**autoscaler("v2", behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}), "status": status}
+    old = as_version(stored, KIND, "autoscaling", "v1")
+    assert old["status"] == {"currentReplicas": 2, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 40}
+    assert "behavior" not in old["spec"]
+    assert hub_of(old, KIND) == stored

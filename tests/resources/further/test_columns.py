@@ -1,4 +1,4 @@
-"""What `kubectl get` shows of kinds without effect, as an API server prints it."""
+"""What `kubectl get` shows of further kinds, as an API server prints it."""
 
 from typing import Any
 
@@ -19,6 +19,19 @@ SCALED = {
         {"type": "Object", "object": {"target": {"value": "1k"}}},
     ],
 }
+MEASURED = {
+    "currentReplicas": 3,
+    "currentMetrics": [
+        {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 12, "averageValue": "12m"}}},
+        {"type": "Pods", "pods": {"metric": {"name": "rps"}, "current": {"averageValue": "1500m"}}},
+        {"type": ""},
+    ],
+}
+SHARED = {
+    "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+    "maxReplicas": 2,
+    "metrics": [{"type": "Object", "object": {"target": {"averageValue": "3"}}}],
+}
 
 
 @pytest.mark.parametrize(
@@ -30,8 +43,15 @@ SCALED = {
             "autoscaling",
             "HorizontalPodAutoscaler",
             {"spec": SCALED},
-            ["Deployment/web", "cpu: <unknown>/70%, <unknown>/10 (avg) + 1 more...", 1, 5, 0],
+            ["Deployment/web", "cpu: <unknown>/70%, <unknown>/10 + 1 more...", 1, 5, 0],
         ),
+        (
+            "autoscaling",
+            "HorizontalPodAutoscaler",
+            {"spec": {**SCALED, "minReplicas": 2}, "status": MEASURED},
+            ["Deployment/web", "cpu: 12%/70%, 1500m/10 + 1 more...", 2, 5, 3],
+        ),
+        ("autoscaling", "HorizontalPodAutoscaler", {"spec": SHARED}, ["Deployment/web", "<unknown>/3 (avg)", 1, 2, 0]),
         ("policy", "PodDisruptionBudget", {"spec": {"minAvailable": 1}}, [1, "N/A", 0]),
         (
             "",
@@ -62,7 +82,7 @@ SCALED = {
         ("", "ResourceQuota", {"spec": {"hard": {"pods": "4"}}, "status": {"used": {"pods": "1"}}}, ["pods: 1/4"]),
     ],
 )
-def test_the_columns_of_a_kind_without_effect(group: str, kind: str, obj: dict[str, Any], cells: list[object]) -> None:
+def test_the_columns_of_a_further_kind(group: str, kind: str, obj: dict[str, Any], cells: list[object]) -> None:
     stored = BUILT_IN.find(group, kind)
     assert stored
     shown = [column.shown(obj) for column in stored.columns if column.name not in ("Name", "Age") and not column.wide]

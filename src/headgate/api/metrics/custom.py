@@ -19,16 +19,19 @@ from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.selectors import label_selector, label_selector_object
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.kinds import METRICS_KINDS, KindNames, names_of
+from headgate.quantity import of_thousandths
 from headgate.resources.kind import api_version
 from headgate.resources.meta import timestamp
 from headgate.resources.pod_owners import Ref
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.telemetry.answers.answers import SHARES, Answers, Row, Statistics
 from headgate.telemetry.answers.object_graph import SPLIT, Backend
+from headgate.telemetry.counters.flows import Reading
 
 CUSTOM_METRICS = "custom.metrics.k8s.io", "v1beta2"
 LIST = "MetricValueList"
-_ALL = "*"  # the name in a path that means all objects
+ALL = "*"
+"""The name in a path that means all objects."""
 _BACKEND = "backend"
 
 RESOURCES: Mapping[str, KindNames] = {
@@ -114,18 +117,32 @@ class CustomMetricsApi:
         if request.method != "GET":
             raise method_not_allowed("custom metrics support get")
         responses.negotiate(request.headers.get("accept", ""), ())
-        query, names = request.query_params, RESOURCES[path.resource]
-        reading, answers = await self._metrics.answers(names.kind, DEFAULT_WINDOW_S)
-        shared = _shared_fields(path, query, timestamp(reading.end))
+        reading, values = await self.values(path, request.query_params)
+        shared = _shared_fields(path, request.query_params, timestamp(reading.end))
         items = [
-            {"describedObject": _reference(names, row.about), **shared, "value": quantity(value)}
-            for row in await collect(_rows(answers, names.kind, path, query))
-            if (value := _value(row, path.metric, reading.window)) is not None
+            {"describedObject": _reference(RESOURCES[path.resource], ref), **shared, "value": of_thousandths(value)}
+            for ref, value in values
         ]
-        if not items and path.name != _ALL:
-            raise _unknown(path, query)
         body = {"kind": LIST, "apiVersion": api_version(*CUSTOM_METRICS), "metadata": {}, "items": items}
         return responses.json_response(body, warnings=reading.cut)
+
+    async def values(
+        self, path: CustomMetricsPath, query: Mapping[str, str]
+    ) -> tuple[Reading, Sequence[tuple[Ref, int]]]:
+        """Return the objects of a path with their values in thousandths, and the Reading that they come from.
+
+        Raises ApiError 400, 404, 501, 503.
+        """
+        kind = RESOURCES[path.resource].kind
+        reading, answers = await self._metrics.answers(kind, DEFAULT_WINDOW_S)
+        values = [
+            (row.about, value)
+            for row in await collect(_rows(answers, kind, path, query))
+            if (value := _value(row, path.metric, reading.window)) is not None
+        ]
+        if not values and path.name != ALL:
+            raise _unknown(path, query)
+        return reading, values
 
 
 def _shared_fields(path: CustomMetricsPath, query: Mapping[str, str], time: str) -> dict[str, Any]:
@@ -146,11 +163,11 @@ def _rows(answers: Answers, kind: str, path: CustomMetricsPath, query: Mapping[s
         metadata = {"labels": {_BACKEND: backend.name} if backend else {}}
         return accepts is None or accepts({"metadata": metadata})
 
-    selects = selection(query) if path.name == _ALL else lambda info: info.ref.name == path.name
+    selects = selection(query) if path.name == ALL else lambda info: info.ref.name == path.name
     if kind == SPLIT:
         yield from answers.split_totals(path.namespace, selects, counted)
     elif counted(None):
-        if path.name == _ALL:
+        if path.name == ALL:
             yield from answers.all(kind, path.namespace, selects)
         elif row := answers.one(Ref(kind, path.namespace, path.name)):
             yield row
@@ -185,9 +202,3 @@ def _unknown(path: CustomMetricsPath, query: Mapping[str, str]) -> ApiError:
         f"{path.resource} {path.namespace}/{path.name} has no metric {path.metric}{selected}: it does not exist, its pods have no"
         " sidecar, or there was no request",
     )
-
-
-def quantity(thousandths: int) -> str:
-    """Format thousandths as a Kubernetes quantity: `1500m`, `2`."""
-    whole, rest = divmod(thousandths, 1000)
-    return f"{thousandths}m" if rest else str(whole)

@@ -27,6 +27,7 @@ _POD = frozenset(
         "nodeName",
         "hostname",
         "subdomain",
+        "enableServiceLinks",
         "imagePullSecrets",
     }
 )
@@ -40,7 +41,6 @@ _SAME: Mapping[str, Any] = {
     "allowPrivilegeEscalation": True,
     "automountServiceAccountToken": False,
     "dnsPolicy": "ClusterFirst",
-    "enableServiceLinks": False,
     "fsGroupChangePolicy": "OnRootMismatch",
     "hostNetwork": True,
     "mountPropagation": "None",

@@ -199,6 +199,7 @@ class PodSpec(Input, frozen=True, kw_only=True):
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None
     security_context: PodSecurityContext | None = None
+    enable_service_links: bool = True
 
 
 class Condition(Input, frozen=True, kw_only=True):
@@ -226,6 +227,7 @@ class PodStatus(Input, frozen=True, kw_only=True):
 
     phase: str = "Pending"
     pod_ip: str = field(name="podIP", default="")
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

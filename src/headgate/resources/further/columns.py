@@ -1,7 +1,6 @@
 """The columns of further kinds in `kubectl get`, as a Kubernetes API server prints them."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from headgate.resources import cells
 from headgate.resources.cells import NONE, Cell
@@ -40,20 +39,27 @@ def _scaled(autoscaler: Object) -> Cell:
 
 
 def _metrics(autoscaler: Object) -> Cell:
-    texts = [_metric(metric) for _, metric in rows(part(autoscaler, "spec").get("metrics"))]
+    current = dict(rows(part(autoscaler, "status").get("currentMetrics")))
+    texts = [_metric(metric, current.get(index, {})) for index, metric in rows(part(autoscaler, "spec").get("metrics"))]
     more = f" + {len(texts) - 2} more..." if len(texts) > 2 else ""
     return ", ".join(texts[:2]) + more or NONE
 
 
-def _metric(metric: Mapping[str, Any]) -> str:
-    """Return the target of a metric; headgate runs no autoscaler, so its current value is unknown."""
-    source = next((value for name, value in metric.items() if name != "type" and isinstance(value, Mapping)), {})
-    target = part(source, "target")
+def _metric(metric: Object, status: Object) -> str:
+    """Return the current value and the target of a metric: `cpu: 12%/70%`. `status` has the current value."""
+    source, target = _source(metric), part(_source(metric), "target")
+    current = part(_source(status), "current")
+    field = next((field for field in ("averageUtilization", "averageValue") if field in target), "value")
+    unit = "%" if field == "averageUtilization" else ""
+    now = f"{current[field]}{unit}" if field in current else "<unknown>"
     name = f"{source['name']}: " if "name" in source else ""
-    if "averageUtilization" in target:
-        return f"{name}<unknown>/{target['averageUtilization']}%"
-    average = " (avg)" if "averageValue" in target else ""
-    return f"{name}<unknown>/{target.get('averageValue') or target.get('value')}{average}"
+    share = " (avg)" if metric.get("type") in ("Object", "External") and field == "averageValue" else ""
+    return f"{name}{now}/{target.get(field)}{unit}{share}"
+
+
+def _source(metric: Object) -> Object:
+    """Return the part of a metric, or of its status, that its type names."""
+    return next((value for name, value in metric.items() if name != "type" and isinstance(value, Mapping)), {})
 
 
 def _labels(path: str) -> Column:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.kinds import KindNames
-from headgate.resources.further.autoscalers import CONVERSION
+from headgate.resources.further.autoscalers import CONVERSION, text_causes
 from headgate.resources.further.columns import COLUMNS
 from headgate.resources.kind import Kind
 from headgate.resources.pod_templates import TEMPLATED_KINDS
@@ -21,8 +21,10 @@ _NO_POLICY = (
     "NetworkPolicies have no effect on one machine: no connection is refused because of them; TrafficTargets and mutual TLS "
     "decide about access"
 )
-CARRIED_OUT = frozenset({"PersistentVolumeClaim", *(templated.kind for templated in TEMPLATED_KINDS)})
-"""The kinds that have their effect on one machine too: workloads run, and claims are directories."""
+CARRIED_OUT = frozenset(
+    {"HorizontalPodAutoscaler", "PersistentVolumeClaim", *(templated.kind for templated in TEMPLATED_KINDS)}
+)
+"""The kinds that have their effect on one machine too: workloads run, autoscalers scale them, and claims are directories."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -40,6 +42,7 @@ class _Row(msgspec.Struct, frozen=True):
         return Kind(
             KindNames(self.group, self.kind, self.plural, self.short, self.namespaced),
             versions=self.versions,
+            checks=text_causes if self.kind == "HorizontalPodAutoscaler" else None,
             conversion=CONVERSION if self.kind == "HorizontalPodAutoscaler" else None,
             columns=COLUMNS.get(self.kind, Kind.columns),
             status=self.status,

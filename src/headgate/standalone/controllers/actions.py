@@ -1,6 +1,6 @@
 """The actions of controllers: writes to the store that the functions `plan_*` return and `apply_actions` executes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headgate.errors import AlreadyExists, Conflict, NotFound
@@ -64,6 +64,18 @@ class Recheck(NamedTuple):
 
 
 Action: TypeAlias = Create | Update | Delete | Announce | Recheck
+
+
+def without_repeated(actions: Iterable[Action], before: Collection[str]) -> list[Action]:
+    """Return the actions without Events that are recorded once and whose message is in `before`."""
+    return [
+        action for action in actions if not (isinstance(action, Announce) and action.once and action.message in before)
+    ]
+
+
+def recorded_once(actions: Iterable[Action]) -> list[str]:
+    """Return the messages of the Events that are recorded once."""
+    return [action.message for action in actions if isinstance(action, Announce) and action.once]
 
 
 async def apply_actions(store: Store, recorder: EventRecorder, actions: Iterable[Action]) -> None:

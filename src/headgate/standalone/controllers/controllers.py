@@ -22,7 +22,14 @@ from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.pod_templates import TEMPLATED_KINDS
-from headgate.standalone.controllers.actions import Action, Announce, Recheck, TypedObject, apply_actions
+from headgate.standalone.controllers.actions import (
+    Action,
+    Recheck,
+    TypedObject,
+    apply_actions,
+    recorded_once,
+    without_repeated,
+)
 from headgate.standalone.controllers.cron_jobs import plan_cron_job
 from headgate.standalone.controllers.daemon_sets import plan_daemon_set
 from headgate.standalone.controllers.deployment_status import settled
@@ -160,13 +167,8 @@ class Controllers:
     def _without_repeated(self, about: Object, actions: Sequence[Action]) -> Sequence[Action]:
         """Return the actions without Events that are recorded once and that the last decision about the object had."""
         uid = about["metadata"]["uid"]
-        once = [action.message for action in actions if isinstance(action, Announce) and action.once]
-        before, self._announced[uid] = self._announced.get(uid, []), once
-        return [
-            action
-            for action in actions
-            if not (isinstance(action, Announce) and action.once and action.message in before)
-        ]
+        before, self._announced[uid] = self._announced.get(uid, []), recorded_once(actions)
+        return without_repeated(actions, before)
 
     async def _report(self, about: Object, message: str) -> None:
         if self._is_new(about, message):

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from headgate.errors import NotFound
 from headgate.objects.ports import Store
 from headgate.resources.core.pod_spec import Container, Pod
+from headgate.resources.core.service import Service
+from headgate.resources.decode import read
 from headgate.resources.meta import Key
 from headgate.standalone.isolation import Isolation, MountSupport
 from headgate.standalone.network.pod_files import PodName
@@ -17,6 +19,7 @@ from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods import claims
 from headgate.standalone.pods.environment import command_line, content, named_sources, relocate, resolve_env
 from headgate.standalone.pods.runs import Owner
+from headgate.standalone.pods.service_variables import service_variables
 from headgate.standalone.pods.users import container_user
 from headgate.standalone.pods.volume_files import VolumeInput
 from headgate.standalone.pods.volumes import materialize, mounts
@@ -59,7 +62,9 @@ class Launches:
         volumes = materialize(given, self._directory / _VOLUMES)
         user = container_user(pod, container)
         changes_user = user.is_other and os.geteuid() == 0
-        base = {**inherited(os.environ), **(user.variables() if changes_user else {}), **variables}
+        services = await self._service_variables(pod) if pod.spec.enable_service_links else {}
+        own_user = user.variables() if changes_user else {}
+        base = {**services, **inherited(os.environ), **own_user, **variables}
         own = resolve_env(pod, container, address=self._address, sources=given.sources, base=base)
         env = {**base, **own}
         if user.is_other and not changes_user:
@@ -87,6 +92,10 @@ class Launches:
     async def refresh(self, pod: Pod) -> None:
         """Write the volumes again, after a change to a ConfigMap, a Secret or the pod's metadata. Raises ConfigError."""
         materialize(await self._input(pod), self._directory / _VOLUMES)
+
+    async def _service_variables(self, pod: Pod) -> dict[str, str]:
+        services = (await self._services.store.list("", "Service", pod.metadata.namespace)).items
+        return service_variables(read(service, Service) for service in services)
 
     def _staging(self) -> str:
         directory = self._directory / _STAGING

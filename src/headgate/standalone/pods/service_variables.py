@@ -1,0 +1,45 @@
+"""The environment variables with the addresses and ports of Services, as in Kubernetes: `WEB_SERVICE_HOST`.
+
+https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables
+"""
+
+from collections.abc import Iterable, Iterator
+
+from headgate.resources.core.service import Service, ServicePort
+
+_WITHOUT_ADDRESS = ("", "None")
+
+
+def service_variables(services: Iterable[Service]) -> dict[str, str]:
+    """Return the variables of Services with an address and ports, which are those that clients on this machine call."""
+    return {
+        name: value
+        for service in services
+        if service.spec.cluster_ip not in _WITHOUT_ADDRESS and service.spec.type != "ExternalName"
+        for name, value in _variables(service)
+    }
+
+
+def _variables(service: Service) -> Iterator[tuple[str, str]]:
+    prefix, address = _variable(service.metadata.name), service.spec.cluster_ip
+    for index, port in enumerate(service.spec.ports):
+        if index == 0:
+            yield f"{prefix}_SERVICE_HOST", address
+            yield f"{prefix}_SERVICE_PORT", str(port.port)
+            yield f"{prefix}_PORT", _url(address, port)
+        if port.name:
+            yield f"{prefix}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
+        of_port = f"{prefix}_PORT_{port.port}_{port.protocol.upper()}"
+        yield of_port, _url(address, port)
+        yield f"{of_port}_PROTO", port.protocol.lower()
+        yield f"{of_port}_PORT", str(port.port)
+        yield f"{of_port}_ADDR", address
+
+
+def _url(address: str, port: ServicePort) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"{port.protocol.lower()}://{host}:{port.port}"
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
