@@ -37,7 +37,7 @@ class NamespaceLimits(NamedTuple):
         return completed(ranged, applying(self.quotas, pod), settings.concurrency)
 
 
-Limits = Callable[[str], NamespaceLimits]
+LimitsByNamespace = Callable[[str], NamespaceLimits]
 """A function that returns the limits of a namespace."""
 
 

@@ -4,7 +4,7 @@ https://kubernetes.io/docs/concepts/policy/resource-quotas/
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -146,7 +146,7 @@ def _has_class(name: str, scope: Mapping[str, Any]) -> bool:
             return bool(name)
 
 
-def _text(key: str, value: Fraction, rounded: Any) -> str:
+def _text(key: str, value: Fraction, rounded: Callable[[Fraction], int]) -> str:
     """Return an amount in the unit of its resource: 1250m, 1088Mi, or a number of pods."""
     if key in _PODS:
         return str(rounded(value))

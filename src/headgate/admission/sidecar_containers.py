@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
-from headgate.admission.namespace_limits import Limits, NamespaceLimits, no_limits
+from headgate.admission.namespace_limits import LimitsByNamespace, NamespaceLimits, no_limits
 from headgate.admission.proxy_settings import ProxySettings, proxy_settings
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.sidecar_merge import with_sidecars
@@ -70,7 +70,7 @@ def transparent_sidecars(
     options: SidecarOptions,
     users: Iterator[int] | None = None,
     *,
-    limits: Limits = no_limits,
+    limits: LimitsByNamespace = no_limits,
 ) -> Sidecars:
     """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods. Their proxies run as `users`, in turn.
 

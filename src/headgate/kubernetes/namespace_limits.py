@@ -13,7 +13,7 @@ from headgate.resources.registry import LIMIT_RANGE, RESOURCE_QUOTA, key_of
 
 
 class FollowedLimits:
-    """The current limits by namespace: a function of `admission.namespace_limits.Limits`.
+    """The current limits by namespace: a function of `admission.namespace_limits.LimitsByNamespace`.
 
     Before the first list there are none, and the API server refuses a pod that does not fit; its controller creates it again.
     """
