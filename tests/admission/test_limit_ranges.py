@@ -8,6 +8,7 @@ from tests.make.objects import container, deployment, pod
 
 from headgate.admission.injection import PodNamespace
 from headgate.admission.limit_ranges import fit_warnings, fitted
+from headgate.admission.namespace_limits import NamespaceLimits
 from headgate.admission.review import review
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.resources.meta import Object
@@ -66,7 +67,9 @@ def test_a_missing_request_gets_the_default_of_the_limit_range() -> None:
 def test_an_injected_pod_fits_and_its_workload_is_warned_of_it() -> None:
     small = limit_range(max={"memory": "512Mi"})
     sidecars = transparent_sidecars(
-        "all", SidecarOptions(image="i", xds="x:1"), limits=lambda name: [small] if name == "shop" else []
+        "all",
+        SidecarOptions(image="i", xds="x:1"),
+        limits=lambda name: NamespaceLimits([small] if name == "shop" else []),
     )
     web = pod("web", namespace="shop", containers=[container("web", 8080)])
     around = PodNamespace(labels={}, configs=())

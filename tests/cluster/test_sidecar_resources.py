@@ -1,20 +1,24 @@
-"""Pods with sidecars on a real API server: LimitRanges accept them, and its default values make no sidecar outdated."""
+"""Pods with sidecars on a real API server: LimitRanges and ResourceQuotas accept them, and its default values make no sidecar outdated."""
 
 import itertools
 from collections.abc import Mapping
 
 import pytest
 from tests.cluster.api_server import KubeApiServer
+from tests.cluster.control_planes import eventually
 from tests.make.objects import container, obj, pod
 
 from headgate.admission.injection import PodNamespace
+from headgate.admission.namespace_limits import NamespaceLimits
 from headgate.admission.outdated_sidecars import outdated_messages
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client
 from headgate.resources.meta import Object
 
 OPTIONS = {"image": "headgate:1", "xds": "headgate:15010"}
 LABELED = PodNamespace(labels={"headgate.dev/inject": "true"}, configs=())
+HARD = {"limits.cpu": "4", "limits.memory": "4Gi", "requests.cpu": "1", "requests.memory": "1Gi", "pods": "9"}
 PROBE = {"httpGet": {"path": "/", "port": 8080}}
 _numbers = itertools.count(1)
 
@@ -28,7 +32,7 @@ def namespace(cluster: KubeApiServer) -> str:
 
 
 def web_pod(namespace: str) -> Object:
-    resources = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
+    resources = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "50m", "memory": "64Mi"}}
     web = container("web", 8080, image="web:1", readinessProbe=PROBE, resources=resources)
     return pod(
         "web",
@@ -75,7 +79,7 @@ async def test_a_namespace_with_a_limit_range_accepts_a_fitted_sidecar_only(
     ]
     plain, fitting = (
         transparent_sidecars("labelled", SidecarOptions(**OPTIONS), limits=lambda _, limits=limits: limits)
-        for limits in ([], ranges)
+        for limits in (NamespaceLimits(), NamespaceLimits(ranges))
     )
     pods = f"/api/v1/namespaces/{namespace}/pods"
     async with cluster.client() as client:
@@ -85,6 +89,66 @@ async def test_a_namespace_with_a_limit_range_accepts_a_fitted_sidecar_only(
             await client.post(pods, plain.create(web_pod(namespace), LABELED, True))
         stored = await client.post(pods, fitting.create(web_pod(namespace), LABELED, True))
     assert outdated_messages(stored, fitting, LABELED) == ()
+
+
+async def with_quota(client: Client, namespace: str, used: Mapping[str, str]) -> Object:
+    """Store a ResourceQuota, and the status that Kubernetes' controller writes; return it."""
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    metadata = {"name": "small", "namespace": namespace}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": HARD}}
+    created = await client.post(quotas, quota)
+    return await client.put(f"{quotas}/small/status", {**created, "status": {"hard": HARD, "used": used}})
+
+
+async def is_refused(client: Client, pod: Object, reason: str) -> bool:
+    """Return whether the API server refuses a pod for a reason. Its admission reads the status of a quota by a watch."""
+    try:
+        await client.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, dryRun="All")
+    except HeadgateError as error:
+        return reason in str(error)
+    return False
+
+
+async def test_a_namespace_with_a_quota_accepts_a_completed_sidecar_only(
+    cluster: KubeApiServer, namespace: str
+) -> None:
+    pods, options = f"/api/v1/namespaces/{namespace}/pods", SidecarOptions(**OPTIONS)
+    async with cluster.client() as client:
+        await client.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account(namespace))
+        quota = await with_quota(client, namespace, dict.fromkeys(HARD, "0"))
+        plain, completed = (
+            transparent_sidecars("labelled", options, limits=lambda _, limits=limits: limits)
+            for limits in (NamespaceLimits(), NamespaceLimits(quotas=[quota]))
+        )
+        refused = plain.create(web_pod(namespace), LABELED, True)
+        await eventually(lambda: is_refused(client, refused, "failed quota: small: must specify limits.cpu"))
+        stored = await client.post(pods, completed.create(web_pod(namespace), LABELED, True))
+    assert outdated_messages(stored, completed, LABELED) == ()
+    assert list(completed.warn(web_pod(namespace), LABELED)) == [
+        (
+            "the sidecar gets the cpu limit 1, because the ResourceQuota small needs one of each container; set"
+            " headgate.dev/proxy-cpu-limit for another value"
+        )
+    ]
+
+
+async def test_a_pod_that_the_quota_refuses_has_a_warning_with_the_same_amount(
+    cluster: KubeApiServer, namespace: str
+) -> None:
+    used = {**dict.fromkeys(HARD, "0"), "limits.memory": "3Gi"}
+    async with cluster.client() as client:
+        await client.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account(namespace))
+        quota = await with_quota(client, namespace, used)
+        sidecars = transparent_sidecars(
+            "labelled", SidecarOptions(**OPTIONS), limits=lambda _: NamespaceLimits(quotas=[quota])
+        )
+        pod = sidecars.create(web_pod(namespace), LABELED, True)
+        amounts = "requested: limits.memory=1088Mi, used: limits.memory=3Gi, limited: limits.memory=4Gi"
+        await eventually(lambda: is_refused(client, pod, f"exceeded quota: small, {amounts}"))
+    (_, warning) = sidecars.warn(web_pod(namespace), LABELED)
+    assert warning.startswith(
+        "the ResourceQuota small has 1024Mi of 4Gi limits.memory left, and a pod with its sidecar needs 1088Mi: meanwhile"
+    )
 
 
 def account(namespace: str) -> Object:

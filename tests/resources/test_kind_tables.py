@@ -56,6 +56,7 @@ LISTS = {
     "resources/request_spec.py": "the kinds that name the sender of a request: a type for mypy",
     "resources/smi/traffic_target.py": "the kinds that a rule may name (SMI)",
     "standalone/controllers/controllers.py": "what the controllers read besides workloads",
+    "standalone/network/resolver.py": "the kinds that DNS answers are made from",
     "standalone/pods/runtime.py": "the kinds that volumes are made from",
     "standalone/pods/troubles.py": "the kinds whose events are about a pod's problems",
     "telemetry/answers/object_graph.py": "names of constants",

@@ -4,7 +4,7 @@ Only limits of the type Container count. https://kubernetes.io/docs/concepts/pol
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,13 +14,6 @@ from headgate.resources.meta import Object, part
 REQUESTS, LIMITS = "requests", "limits"
 RESOURCES = ("cpu", "memory")
 Quantities = Mapping[str, Mapping[str, str]]
-LimitRanges = Callable[[str], Sequence[Object]]
-"""A function that returns the LimitRanges of a namespace."""
-
-
-def no_limit_ranges(_namespace: str) -> Sequence[Object]:
-    """Return no LimitRanges."""
-    return ()
 
 
 def fitted(resources: Quantities, ranges: Sequence[Object]) -> Quantities:

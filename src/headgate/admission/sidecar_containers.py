@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionDecision, PodNamespace, Sidecars, decide
-from headgate.admission.limit_ranges import LimitRanges, fit_warnings, fitted, no_limit_ranges
+from headgate.admission.namespace_limits import LimitsByNamespace, NamespaceLimits, no_limits
 from headgate.admission.proxy_settings import ProxySettings, proxy_settings
 from headgate.admission.proxy_users import PROXY_USERS, proxy_user
 from headgate.admission.redirection_container import (
@@ -77,24 +77,30 @@ def transparent_sidecars(
     options: SidecarOptions,
     users: Iterator[int] | None = None,
     *,
-    limits: LimitRanges = no_limit_ranges,
+    limits: LimitsByNamespace = no_limits,
 ) -> Sidecars:
     """Return how a cluster adds transparent sidecars, and what Sidecars add, to new pods. Their proxies run as `users`, in turn.
 
-    The resources of sidecars are fitted into `limits`.
+    The resources of sidecars are fitted to `limits`.
     """
     users = users or itertools.cycle(PROXY_USERS)
 
     def create(pod: Object, around: PodNamespace, injected: bool) -> Object:  # noqa: FBT001 - a function of `Sidecars`
         if not injected:
             return pod
-        ranges = limits(pod["metadata"].get("namespace", ""))
+        return with_user(pod, around, next(users))
+
+    def with_user(pod: Object, around: PodNamespace, user: int) -> Object:
+        of_namespace = limits(pod["metadata"].get("namespace", ""))
         added = with_sidecars(pod, around.sidecars)
-        return with_transparent_sidecar(added, options, next(users), around.annotations, limits=ranges)
+        return with_transparent_sidecar(added, options, user, around.annotations, limits=of_namespace)
 
     def warn(pod: Object, around: PodNamespace) -> Iterator[str]:
+        of_namespace = limits(pod["metadata"].get("namespace", ""))
+        if not any(of_namespace):
+            return iter(())
         settings = proxy_settings(options.proxy, around.annotations, part(pod["metadata"], "annotations"))
-        return fit_warnings(settings.resources, limits(pod["metadata"].get("namespace", "")))
+        return of_namespace.warnings(settings, with_user(pod, around, PROXY_USERS[0]))
 
     return Sidecars(
         lambda pod, around: decide_transparent(pod, mode, around),
@@ -127,13 +133,13 @@ def with_transparent_sidecar(
     first_user: int = PROXY_USERS[0],
     namespace: Mapping[str, str] = NO_ANNOTATIONS,
     *,
-    limits: Sequence[Object] = (),
+    limits: NamespaceLimits = NamespaceLimits(),  # noqa: B008 - an immutable value
 ) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
     The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
     after all init containers, so these run before the redirection and use the network directly. It runs as `first_user`, or as
-    the next user that no container has. `namespace` has the annotations of the pod's namespace, `limits` its LimitRanges.
+    the next user that no container has. `namespace` has the annotations of the pod's namespace, `limits` those of its resources.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     initial = spec.get("initContainers") or ()
@@ -147,7 +153,7 @@ def with_transparent_sidecar(
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
     settings, user = proxy_settings(options.proxy, namespace, annotations), proxy_user(pod, first_user)
-    settings = settings._replace(resources=fitted(settings.resources, limits))
+    settings = limits.fitted(settings, pod)
     is_job = (spec.get("restartPolicy") or "Always") != "Always"
     sidecar = _sidecar(options, settings, user, is_job=is_job)
     by_agent = redirects_by_agent(namespace, annotations, by_default=options.node_agent)

@@ -27,9 +27,9 @@ from headgate.kubernetes.handover import end_conversions, hand_over, keep_conver
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
-from headgate.kubernetes.limit_ranges import FollowedLimitRanges
 from headgate.kubernetes.missing_agents import AGENTS, PENDING, MissingAgents
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
+from headgate.kubernetes.namespace_limits import FollowedLimits
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
     MissingPermissions,
@@ -137,7 +137,7 @@ def _proxies(api: ApiServer) -> ProxyOptions:
 class _Injection(NamedTuple):
     """How pods get sidecars by `webhooks`, and in predictions; their bounds, and the pods that the cluster refuses."""
 
-    limits: FollowedLimitRanges
+    limits: FollowedLimits
     webhooks: Sidecars
     predicted: Sidecars
     refused: RefusedPods
@@ -145,7 +145,7 @@ class _Injection(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, sidecars: SidecarOptions) -> "_Injection":
-        limits = FollowedLimitRanges()
+        limits = FollowedLimits()
         injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
         predicted = predicted_sidecars(options, injecting())
@@ -158,7 +158,7 @@ class _Injection(NamedTuple):
 
     def work(self, store: Reader, snapshot: Latest[Snapshot | None], pods: Sequence[Reader]) -> Iterator[Work]:
         """Yield the tasks that follow the objects of `store`. `pods` are readers of the pending pods and of the node agents."""
-        yield "limit ranges", self.limits.run(store)
+        yield "limits of namespaces", self.limits.run(store)
         yield "refused pods", self.refused.run(store, snapshot)
         yield "missing node agents", self.missing.run(*pods)
 

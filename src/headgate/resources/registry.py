@@ -50,15 +50,18 @@ KINDS = (
 EVENT = Kind(KindNames("events.k8s.io", "Event", "events"))
 """Events in a cluster. Those of the core group, which the embedded API serves, are the same objects there."""
 DISRUPTION_BUDGET = Kind(names_of("PodDisruptionBudget", "policy"), versions=("v1", "v1beta1"))
-LIMIT_RANGE = next(kind for kind in FURTHER_KINDS if (kind.group, kind.kind) == ("", "LimitRange"))
-"""The bounds of a namespace, into which injection fits sidecars."""
+LIMIT_RANGE, RESOURCE_QUOTA = (
+    next(kind for kind in FURTHER_KINDS if (kind.group, kind.kind) == ("", name))
+    for name in ("LimitRange", "ResourceQuota")
+)
+"""The limits of a namespace, to which injection fits sidecars."""
 OWNERS = tuple(
     Kind(names_of(templated.kind))
     for templated in TEMPLATED_KINDS
     if templated.owns_pods and templated.kind != replica_set.KIND.kind
 )
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
-CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, *OWNERS)
+CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, RESOURCE_QUOTA, *OWNERS)
 """The kinds that headgate reads or writes on a cluster."""
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in (*FURTHER_KINDS, *CLUSTER_KINDS)}

@@ -14,7 +14,7 @@ from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.authority_status import CONFIG_MAP as CA_STATUS
 from headgate.resources.gateway_api.gateway import OWN_CLASS
-from headgate.resources.registry import ENDPOINT_SLICE, EVENT, LIMIT_RANGE
+from headgate.resources.registry import ENDPOINT_SLICE, EVENT, LIMIT_RANGE, RESOURCE_QUOTA
 
 ACCOUNT = (
     f"system:serviceaccount:{NAMESPACE}:{NAME}",
@@ -116,8 +116,8 @@ def _reads() -> Iterator[RoleRule]:
     for group, resources in by_group(key for key in compiled if key not in _NOT_GOTTEN):
         yield RoleRule(group, resources, ("get",), "statuses and Events are not written")
     yield RoleRule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
-    without = "sidecars are not fitted into LimitRanges, whose namespaces may refuse pods"
-    yield RoleRule(LIMIT_RANGE.group, (LIMIT_RANGE.plural,), _FOLLOW, without)
+    without = "sidecars are not fitted to LimitRanges and ResourceQuotas, whose namespaces may refuse pods"
+    yield RoleRule(LIMIT_RANGE.group, (LIMIT_RANGE.plural, RESOURCE_QUOTA.plural), _FOLLOW, without)
     for group, resources in by_group(key for key in metrics if key not in compiled):
         yield RoleRule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
 
