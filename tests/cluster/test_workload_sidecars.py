@@ -5,10 +5,14 @@ from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import RunningReplica, eventually, running
 from tests.make.objects import container, deployment, obj, pod
 
-INSPECT = "/apis/inspect.headgate.dev/v1beta1/namespaces/refused"
+from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
+
+API = "/apis/inspect.headgate.dev/v1beta1/namespaces"
+INSPECT = f"{API}/refused"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/refused/deployments"
 INJECT = {"headgate.dev/inject": "true"}
 APP = container("app", image="app:1")
+OPTIONS = SidecarOptions(image="headgate:1", xds="headgate:15010")
 QUOTA = 'pods "web-1" is forbidden: exceeded quota: small'
 
 
@@ -35,6 +39,27 @@ async def test_a_replica_lists_outdated_workloads_and_those_whose_pods_a_quota_r
         )
         assert await plane.has_all_permissions()
     assert not [line for line in plane.log if "refused" in line]
+
+
+async def test_a_replica_reads_the_quotas_of_a_namespace(
+    cluster: KubeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.namespace("limited")
+    cluster.make("/api/v1/namespaces/limited/serviceaccounts", obj("ServiceAccount", "default", namespace="limited"))
+    plain = pod("web", namespace="limited", account="default", annotations=INJECT, containers=[APP])
+    cluster.make("/api/v1/namespaces/limited/pods", with_transparent_sidecar(plain, OPTIONS))
+    quota = {"metadata": {"name": "small"}, "spec": {"hard": {"limits.cpu": "4"}}}
+    cluster.make("/api/v1/namespaces/limited/resourcequotas", quota)
+    async with running(cluster, monkeypatch) as plane:
+        await eventually(plane.served)
+        await eventually(lambda: _has_limit(plane))
+        assert await plane.has_all_permissions()
+
+
+async def _has_limit(plane: RunningReplica) -> bool:
+    """Return whether a new pod would have a limit of processor time, which the stored one does not have."""
+    workloads = (await plane.get(f"{API}/limited/workloadsidecars"))["items"]
+    return any("cpu limit none, now 1" in text for entry in workloads for text in entry["pods"][0]["messages"])
 
 
 async def _has_finding(plane: RunningReplica) -> bool:
