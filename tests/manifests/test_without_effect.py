@@ -53,7 +53,7 @@ def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
     app = container(command=["app"], resources={"limits": {"cpu": "1"}}, tty=True)
     manifests = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
     (line,) = lines(manifests)
-    fields = "spec.template.spec.containers[0].resources, spec.template.spec.containers[0].tty"
+    fields = "spec.template.spec.containers[0].tty, spec.template.spec.containers[0].resources.limits"
     assert line == f"Deployment default/web: {fields} have no effect on one machine; clusters use them"
 
 

@@ -40,10 +40,11 @@ def test_fields_that_work_are_not_reported():
         ({"dnsPolicy": "None"}, ["dnsPolicy"]),
         (
             {"containers": [{"resources": {"limits": {"cpu": 1}}, "tty": True}]},
-            ["containers[0].resources", "containers[0].tty"],
+            ["containers[0].tty", "containers[0].resources.limits"],
         ),
         ({"containers": [{"restartPolicy": "Always"}]}, ["containers[0].restartPolicy"]),
         ({"initContainers": [{"restartPolicy": "Always"}]}, []),
+        ({"containers": [{"resources": {"requests": {"cpu": 1}}}]}, []),
         ({"containers": [{"ports": [{"containerPort": 1, "hostPort": 2}]}]}, ["containers[0].ports[0].hostPort"]),
         ({"containers": [{"securityContext": {"privileged": True}}]}, ["containers[0].securityContext.privileged"]),
         (

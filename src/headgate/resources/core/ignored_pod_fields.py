@@ -33,10 +33,11 @@ _POD = frozenset(
 )
 _CONTAINER = frozenset(
     {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "ports", "volumeMounts"}
-    | {"readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "securityContext", "stdin"}
+    | {"readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "resources", "securityContext", "stdin"}
 )
 _MOUNT = frozenset({"name", "mountPath", "subPath", "subPathExpr", "readOnly"})
 _PORT = frozenset({"name", "containerPort", "protocol"})
+_RESOURCES = frozenset({"requests"})  # HorizontalPodAutoscalers read them
 _SAME: Mapping[str, Any] = {
     "allowPrivilegeEscalation": True,
     "automountServiceAccountToken": False,
@@ -56,7 +57,7 @@ _SAME: Mapping[str, Any] = {
 
 
 def ignored_fields(spec: Mapping[str, Any], *, is_root: bool) -> Iterator[str]:
-    """Yield the path of each field in the `spec` of a pod that is set and has no effect, such as `containers[0].resources`.
+    """Yield the path of each field in the `spec` of a pod that is set and has no effect, such as `containers[0].tty`.
 
     `is_root` says whether headgate runs as root, and can change users.
     """
@@ -76,6 +77,7 @@ def _of_container(
     container: Mapping[str, Any], effective: Collection[str], where: str, *, is_root: bool
 ) -> Iterator[str]:
     yield from _unknown(container, effective, where)
+    yield from _unknown(part(container, "resources"), _RESOURCES, f"{where}resources.")
     users = _USERS if is_root else ()
     yield from _unknown(part(container, "securityContext"), (*users, "runAsNonRoot"), f"{where}securityContext.")
     for index, port in rows(container.get("ports")):
