@@ -18,9 +18,9 @@ TIMEOUT_S = 20
 WAITING = with_transparent_sidecar(web_pod(nodeName="node-1"), AGENT)
 
 
-def agent(node: str, *, ready: bool = True) -> Object:
+def agent(node: str, *, ready: bool = True, place: str = "headgate-system") -> Object:
     conditions = [{"type": "Ready", "status": str(ready)}]
-    made = pod(f"agent-{node}", namespace="headgate-system", status={"conditions": conditions})
+    made = pod(f"agent-{node}", namespace=place, status={"conditions": conditions})
     return {**made, "spec": {**made["spec"], "nodeName": node}}
 
 
@@ -29,7 +29,7 @@ def findings(obj: Object, *agents: Object) -> list[Any]:
 
 
 def test_a_waiting_pod_has_a_finding_until_an_agent_is_ready_on_its_node() -> None:
-    for agents in ([], [agent("node-2")], [agent("node-1", ready=False)]):
+    for agents in ([], [agent("node-2")], [agent("node-1", ready=False)], [agent("node-1", place="shop")]):
         (finding,) = findings(WAITING, *agents)
         assert (finding.about, finding.reason.value) == (key_of(WAITING), "NodeAgentMissing")
         assert "no node agent is ready on its node node-1" in finding.message

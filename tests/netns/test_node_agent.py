@@ -1,6 +1,7 @@
 """The node agent's part in real network namespaces: it enters that of a process, and an unprivileged process verifies it."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,20 @@ def test_the_agent_changes_no_rules_of_its_own_network(pod, proc):
     (proc / f"{pod.pid}/ns/net").symlink_to("/proc/self/ns/net")
     with pytest.raises(NamespaceError, match="has a network namespace of the pod's own"):
         asyncio.run(redirect_in_namespace(REQUESTED, proc))
+
+
+@pytest.mark.parametrize("family", ["iptables", "ip6tables"])
+def test_the_redirection_does_not_hold_before_all_rules_are_verified(pod, tmp_path, family):
+    """Some kernels accept a rule and ignore a part of it, which `-C` reports after the rules are added."""
+    for name in (family, f"{family}-save", f"{family}-restore"):
+        (tmp_path / name).symlink_to(shutil.which(name, path="/usr/sbin:/sbin"))
+    (tmp_path / family).rename(tmp_path / f"{family}-real")
+    script = f'case "$*" in *"-C HEADGATE_IN "*) exit 1;; esac; exec -a {family} {tmp_path / family}-real "$@"'
+    (tmp_path / family).write_text(f"#!/bin/bash\n{script}\n")
+    (tmp_path / family).chmod(0o755)
+    apply = (HEADGATE, "redirect", "apply")
+    for _ in range(2):
+        assert "-C HEADGATE_IN" in pod.try_run("env", f"PATH={tmp_path}:/usr/bin:/bin", *apply).stderr
+        assert not is_redirected(pod)
+        pod.run(*apply)
+        assert is_redirected(pod)

@@ -18,7 +18,16 @@ CGROUPS = {
     "another root": f"0::/../../kubepods-besteffort.slice/kubepods-besteffort-pod{SYSTEMD}.slice/crio-1.scope",
     "kind": f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SYSTEMD}.slice/cri-containerd-1.scope",
 }
-FOREIGN = ("0::/", "0::/system.slice/sshd.service", f"0::/kubepods/pod{UID}0/abc", f"0::/kubepods/pod{UID[:-1]}/abc")
+OTHER = "7d1c2b3a-6a3e-4a4c-8b1a-1f1f0a6f8a10"
+FOREIGN = (
+    "0::/",
+    "0::/system.slice/sshd.service",
+    f"0::/kubepods/pod{UID}0/abc",
+    f"0::/kubepods/pod{UID[:-1]}/abc",
+    f"0::/kubepods/pod{OTHER}/abc/pod{UID}",
+    f"0::/kubepods/pod{OTHER}/abc/kubepods/pod{UID}/abc",
+    f"2:cpu:/kubepods/pod{UID}/abc\n1:memory:/kubepods/pod{OTHER}/abc",
+)
 Add = Callable[..., Path]
 
 
@@ -81,3 +90,25 @@ def test_a_pod_in_the_network_of_the_node_or_without_a_process_has_no_namespace(
         process("20", net=net)
     with pytest.raises(NamespaceError, match=f"no process of the pod {UID}"), pod_namespace(UID, proc):
         pass
+
+
+@pytest.mark.parametrize("ended", ["cgroup", "ns/net", "read"])
+def test_the_search_goes_on_after_a_process_that_ends_while_it_is_opened(
+    proc: Path, process: Add, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """The kernel fails to open a file of an ended process with ENOENT, and to read it with ESRCH."""
+    process("20", net="ended", started=1)
+    namespace = process("21", net="pod", started=2)
+    real = os.open
+    ends = iter([True])
+
+    def opening(path: object, *arguments: int, **options: int) -> int:
+        if path == ("cgroup" if ended == "read" else ended) and next(ends, False):
+            raise ProcessLookupError if ended == "read" else FileNotFoundError
+        return real(path, *arguments, **options)  # type: ignore[call-overload, no-any-return]
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, "open", opening)
+    with pod_namespace(UID, proc) as opened:
+        assert os.fstat(opened).st_ino == namespace.stat().st_ino
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

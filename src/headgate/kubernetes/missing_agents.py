@@ -67,4 +67,6 @@ def missing_agents(pending: Pods, agents: Iterable[Object]) -> Iterator[Finding]
 
 def _is_ready(pod: Object) -> bool:
     conditions = part(pod, "status").get("conditions") or ()
+    if pod["metadata"]["namespace"] != NAMESPACE:  # users can give their pods any labels
+        return False
     return any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)

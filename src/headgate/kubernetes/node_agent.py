@@ -9,11 +9,10 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 from headgate.admission.redirection_container import RequestedRedirection, requested_redirection
-from headgate.backoff import until_done
+from headgate.backoff import Backoff
 from headgate.envoy.proxy_container import EXCLUDED_INBOUND_PORTS, NETWORK_NAMESPACE, PROXY_USER
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client, ErrorHints
@@ -22,12 +21,16 @@ from headgate.kubernetes.names import NODE_AGENT, NODE_AGENT_READY
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
 from headgate.objects.ports import Change, Reader, Relist, follow
+from headgate.redirection.exclusions import LARGEST_USER, parse_exclusions
 from headgate.redirection.iptables import RedirectionError
 from headgate.redirection.network_namespaces import PROC, pod_namespace
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, key_of
 
 MOST_PROGRAMS = 4  # at the same time: each takes 0.3 s of processor time
+LONGEST_PORTS = 1000  # characters, about 200 ports: each one is a rule that a program checks, for each IP family
+LONGEST_USER = len(str(LARGEST_USER))
 Redirect = Callable[[RequestedRedirection], Awaitable[None]]
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ async def run(node: str, credentials: CredentialSource) -> None:
 
 
 class NodeAgent:
-    """Calls `redirect` for each init container that waits: once, and again after HeadgateErrors."""
+    """Calls `redirect` for each init container that waits: once, and again after errors."""
 
     def __init__(self, redirect: Redirect) -> None:
         self._redirect = redirect
@@ -70,17 +73,27 @@ class NodeAgent:
             task.cancel()
             del self._served[key]
         if requested:
-            attempt = partial(self._redirect_in_turn, requested)
-            failure = f"the connections of the pod {requested.pod} can't be redirected"
-            task = tasks.create_task(
-                until_done(attempt, failure, on=HeadgateError), name=f"redirection of {requested.pod}"
-            )
+            task = tasks.create_task(self._redirect_in_turn(requested), name=f"redirection of {requested.pod}")
             self._served[key] = requested, task
 
     async def _redirect_in_turn(self, requested: RequestedRedirection) -> None:
-        async with self._programs:
-            await self._redirect(requested)
-        log.info("the connections of the pod %s are redirected", requested.pod)
+        """Redirect the connections of a pod; repeat failed attempts with growing pauses. Log a repeated failure once."""
+        backoff, logged = Backoff(), ""
+        while True:
+            try:
+                async with self._programs:
+                    await self._redirect(requested)
+            except Exception as error:  # noqa: BLE001 - the agent serves the other pods, whatever fails for this one
+                failure = str(error) if isinstance(error, HeadgateError) else repr(error)
+            else:
+                log.info("the connections of the pod %s are redirected", requested.pod)
+                return
+            if failure != logged:
+                log.warning(
+                    "the connections of the pod %s can't be redirected; it is tried again: %s", requested.pod, failure
+                )
+                logged = failure
+            await asyncio.sleep(backoff.next_pause())
 
 
 def _changes(step: Relist | Change, served: Iterable[Key]) -> Mapping[Key, Object | None]:
@@ -90,17 +103,30 @@ def _changes(step: Relist | Change, served: Iterable[Key]) -> Mapping[Key, Objec
     return {step.key: None if step.type == "DELETED" else step.object}
 
 
+def program_variables(requested: RequestedRedirection) -> Mapping[str, str]:
+    """Return the variables of the program that redirects the connections of a pod. Raises HeadgateError.
+
+    The pod's author writes their values. Texts that are no lists of ports can be longer than the kernel allows for a
+    variable, or contain null characters, which would fail when the program is started.
+    """
+    if len(requested.excluded_ports) > LONGEST_PORTS:
+        raise RedirectionError(
+            f"the annotation {EXCLUDED_PORTS} has {len(requested.excluded_ports)} characters, more than {LONGEST_PORTS}:"
+            " exclude fewer ports"
+        )
+    user, exclusions = requested.user, parse_exclusions(inbound_ports=requested.excluded_ports)
+    if not (user.isascii() and user.isdigit() and len(user) <= LONGEST_USER and int(user) <= LARGEST_USER):
+        raise RedirectionError(f"the init container has no user ID in {PROXY_USER}: create the pod again")
+    return {PROXY_USER: user, EXCLUDED_INBOUND_PORTS: ",".join(map(str, exclusions.excluded_inbound_ports))}
+
+
 async def redirect_in_namespace(requested: RequestedRedirection, proc: Path = PROC) -> None:
     """Run the init container's program in the network namespace of a pod. Raises HeadgateError."""
+    variables = program_variables(requested)
     with pod_namespace(requested.uid, proc) as namespace:
-        variables = {
-            NETWORK_NAMESPACE: str(namespace),
-            PROXY_USER: requested.user,
-            EXCLUDED_INBOUND_PORTS: requested.excluded_ports,
-        }
         program = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headgate", "sidecar", "redirect"),
-            env={**os.environ, **variables},
+            env={**os.environ, **variables, NETWORK_NAMESPACE: str(namespace)},
             pass_fds=[namespace],
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

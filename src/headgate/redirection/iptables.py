@@ -1,6 +1,7 @@
 """Apply the redirection rules to the kernel's tables of the current network namespace, and remove them.
 
-The rules of an IP family are one transaction, so a pod never has only a part of them. A namespace without IPv6 gets no
+The rules of an IP family are one transaction, so a pod never has only a part of them. Only the rule by which a container
+recognizes that the connections are redirected comes later, after the other rules are verified. A namespace without IPv6 gets no
 IPv6 rules. In a namespace with IPv6, the command fails if it can't add IPv6 rules, because connections that are not
 redirected would bypass mTLS.
 """
@@ -21,10 +22,12 @@ from headgate.redirection.rules import (
     CHAINS,
     INBOUND_SOURCE,
     RedirectionRules,
+    confirmation_transaction,
     own_rules,
     removal_transaction,
     rule_lines,
     update_transaction,
+    without_confirmation,
 )
 
 VARIANTS = ("", "-nft", "-legacy")  # suffixes of the programs' names, the system's default first
@@ -62,7 +65,11 @@ def apply(rules: RedirectionRules) -> tuple[FamilyOutcome, ...]:
     tables = _tables()
     if len(tables) > 1:
         _change_loopback(_ADD, ignored=errno.EEXIST)
-    return tuple(_apply(table, rules.ipv4 if table.family == "IPv4" else rules.ipv6) for table in tables)
+    texts = [rules.ipv4 if table.family == "IPv4" else rules.ipv6 for table in tables]
+    for table, text in zip(tables, texts, strict=True):
+        _apply(table, without_confirmation(text))
+    # The application of a pod may start when all families have this rule, so it is the last step.
+    return tuple(_confirm(table, text) for table, text in zip(tables, texts, strict=True))
 
 
 def clean() -> tuple[FamilyOutcome, ...]:
@@ -97,9 +104,13 @@ def _change_loopback(request: int, *, ignored: int) -> None:
             ) from error
 
 
-def _apply(table: Table, text: str) -> FamilyOutcome:
+def _apply(table: Table, text: str) -> None:
     run_program(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
     _verify(table, text)
+
+
+def _confirm(table: Table, text: str) -> FamilyOutcome:
+    run_program(f"{table.program}-restore", "--noflush", stdin=confirmation_transaction(text))
     return FamilyOutcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
 
 

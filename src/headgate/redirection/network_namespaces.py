@@ -1,7 +1,8 @@
 """Open and enter the network namespace of a pod of this node, from a process in the node's PID namespace.
 
 Container runtimes put the processes of a pod into cgroups with the pod's uid in their names: `podUID`, or with systemd
-`kubepods-burstable-podUID.slice`, which has `_` in place of `-`.
+`kubepods-burstable-podUID.slice`, which has `_` in place of `-`. A pod that may write to its own cgroup can make cgroups
+with any names below it, so only the first uid in a path counts.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from headgate.errors import HeadgateError
 PROC = Path("/proc")
 _CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
 _START_TIME = 19  # the index of the start time in /proc/PID/stat, after the name of the program (proc_pid_stat(5))
+_POD_CGROUP = re.compile(r"pod([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:\.slice)?(?:/|$)")
 
 
 class NamespaceError(HeadgateError):
@@ -34,7 +36,7 @@ def pod_namespace(uid: str, proc: Path = PROC) -> Iterator[int]:
     for pid in first_processes(uid, proc):
         try:
             namespace = _open(pid, uid, proc)
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue  # the process has ended
         except OSError as error:
             raise _refusal(str(pid), error) from error
@@ -60,7 +62,8 @@ def first_processes(uid: str, proc: Path = PROC) -> list[int]:
 
 def is_of_pod(cgroups: str, uid: str) -> bool:
     """Return whether a process belongs to a pod; `cgroups` is the content of its /proc/PID/cgroup."""
-    return bool(re.search(rf"pod{re.escape(uid)}(?:\.slice)?(?:/|$)", cgroups.replace("_", "-"), re.MULTILINE))
+    first = (_POD_CGROUP.search(line) for line in cgroups.replace("_", "-").splitlines())
+    return {cgroup[1] for cgroup in first if cgroup} == {uid}
 
 
 def enter(namespace: int) -> None:
@@ -88,13 +91,14 @@ def _refusal(process: str, error: OSError) -> NamespaceError:
 
 def _open(pid: int, uid: str, proc: Path) -> int:
     """Open the namespace of a process that is still the pod's: another process may have got its PID."""
-    directory = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        namespace = os.open("ns/net", os.O_RDONLY, dir_fd=directory)
-        with os.fdopen(os.open("cgroup", os.O_RDONLY, dir_fd=directory)) as cgroups:
-            if not is_of_pod(cgroups.read(), uid):
-                os.close(namespace)
-                raise FileNotFoundError
+    with contextlib.ExitStack() as opened:
+        directory = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
+        opened.callback(os.close, directory)
+        with contextlib.ExitStack() as unverified:
+            namespace = os.open("ns/net", os.O_RDONLY, dir_fd=directory)
+            unverified.callback(os.close, namespace)
+            with os.fdopen(os.open("cgroup", os.O_RDONLY, dir_fd=directory)) as cgroups:
+                if not is_of_pod(cgroups.read(), uid):
+                    raise FileNotFoundError
+            unverified.pop_all()
         return namespace
-    finally:
-        os.close(directory)

@@ -21,6 +21,11 @@ LOOPBACK = {4: "127.0.0.0/8", 6: "::1/128"}
 INBOUND_SOURCE = {4: "127.0.0.6/32", 6: "::6/128"}
 """The source address of calls from the proxy's inbound side to the application, for IPv4 and IPv6. By this address, the
 kernel distinguishes these calls from those of the outbound side. No application listens on it, so `verification` connects to it."""
+CONFIRMATIONS = {
+    family: f"-A {OUT} -d {source} -o lo -p tcp -j REDIRECT --to-ports {OUTBOUND_PORT}"
+    for family, source in INBOUND_SOURCE.items()
+}
+"""The rules by which `verification` recognizes that the connections are redirected, for IPv4 and IPv6."""
 
 
 class RedirectionRules(NamedTuple):
@@ -56,6 +61,18 @@ def update_transaction(text: str, saved: str) -> str:
     there = {line.strip() for line in saved.splitlines()}
     kept = [line for line in text.splitlines() if line not in JUMPS or line not in there]
     return "\n".join([*kept, ""])
+
+
+def without_confirmation(text: str) -> str:
+    """Return a text without its rule of CONFIRMATIONS."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in CONFIRMATIONS.values())
+
+
+def confirmation_transaction(text: str) -> str:
+    """Return the transaction that inserts the rule of CONFIRMATIONS in its place among the other rules of a text."""
+    chain = [line for line in rule_lines(text) if line.startswith(f"-A {OUT} ")]
+    place, rule = next((place, rule) for place, rule in enumerate(chain, 1) if rule in CONFIRMATIONS.values())
+    return "\n".join(["*nat", rule.replace(f"-A {OUT} ", f"-I {OUT} {place} ", 1), "COMMIT", ""])
 
 
 def removal_transaction(saved: str) -> str:
@@ -99,7 +116,7 @@ def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# A container that waits for the redirection connects to this address, and reaches the proxy's outbound side."
     yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m owner {proxy} -j RETURN"
-    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -p tcp -j REDIRECT --to-ports {OUTBOUND_PORT}"
+    yield CONFIRMATIONS[family]
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
     if exclusions.excluded_users:
