@@ -95,6 +95,8 @@ class AutoscalerMetrics:
 
     async def _of_object(self, metric: ObjectMetric, subject: ScalingSubject) -> Outcome:
         about, target = metric.described_object, metric.target
+        if about.name == ALL:
+            raise NoProposal(f"describedObject.name must be the name of an object, not {ALL}")
         values = await self._values(_resource(about), about.name, metric.metric, subject)
         value = values[about.name]
         if target.value is not None:
