@@ -313,3 +313,17 @@ async def test_a_metric_of_all_objects_of_a_kind_is_refused(rig: AutoscaledRig) 
     await rig.decide()
     assert (await rig.conditions())["ScalingActive"] == ("False", "FailedGetObjectMetric")
     assert "must be the name of an object" in dict(await rig.events())["FailedGetObjectMetric"]
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [("External", "FailedGetExternalMetric"), ("Resource", "FailedGetResourceMetric"), ("Pods", "FailedGetPodsMetric")],
+)
+async def test_only_the_source_that_the_type_names_counts(rig: AutoscaledRig, type: str, reason: str) -> None:
+    """An older version may have stored an autoscaler with several sources."""
+    other = usage("cpu", averageValue="1m") if type == "Pods" else custom("requests_per_second", averageValue="1")
+    rig.usage.cores = {"web-5d-c4c4c": 0.4, "web-5d-d5d5d": 0.2}
+    await rig.add({**other, "type": type})
+    await rig.decide()
+    assert await rig.replicas() == 2
+    assert (await rig.conditions())["ScalingActive"] == ("False", reason)
