@@ -33,7 +33,9 @@ _NONE: Quantities = {}
 def applying(quotas: Iterable[Object], pod: Object, sidecar: Quantities = _NONE) -> Sequence[Object]:
     """Return the quotas that count a pod by their scopes. `sidecar` has the resources of a sidecar that it does not have yet."""
     best_effort = not any(_has_values(resources) for resources in (sidecar, *_resources(pod)))
-    return [quota for quota in quotas if all(_is_in_scope(pod, scope, best_effort=best_effort) for scope in _scopes(quota))]
+    return [
+        quota for quota in quotas if all(_is_in_scope(pod, scope, best_effort=best_effort) for scope in _scopes(quota))
+    ]
 
 
 def states_resources(pod: Object) -> bool:
