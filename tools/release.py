@@ -136,9 +136,10 @@ def install(wheel: Path, tree: Path, scratch: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     pip: list[str | Path] = [programs / "bin/pip", "--disable-pip-version-check"]
     locks = tree / "deploy/requirements-build.lock", tree / "deploy/requirements.lock"
+    install_options = ["install", "-q", "--require-hashes", "--only-binary", ":all:"]
     own = [*pip, "--python", environment / "bin/python"]
-    subprocess.run([*pip, "install", "-q", "--require-hashes", "-r", locks[0]], check=True)
-    subprocess.run([*own, "install", "-q", "--require-hashes", "-r", locks[1]], check=True)
+    subprocess.run([*pip, *install_options, "-r", locks[0]], check=True)
+    subprocess.run([*own, *install_options, "-r", locks[1]], check=True)
     # Installed by name: the SBOM would have the path of a file.
     subprocess.run(
         [*own, "install", "-q", "--no-deps", "--no-index", "--find-links", wheel.parent, "headgate"], check=True

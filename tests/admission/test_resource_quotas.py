@@ -7,7 +7,7 @@ import pytest
 from tests.make.objects import container, deployment, pod
 
 from headgate.admission.namespace_limits import NamespaceLimits
-from headgate.admission.resource_quotas import applying, completed, excess_warnings
+from headgate.admission.resource_quotas import applying, completed, completion_warnings, excess_warnings
 from headgate.admission.review import review
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.resources.meta import Object
@@ -15,6 +15,7 @@ from headgate.resources.meta import Object
 DEFAULT = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}
 EMPTY: Mapping[str, Mapping[str, str]] = {"requests": {}, "limits": {}}
 NO_SCOPE: Mapping[str, Any] = {}
+CPU = {"containers": [container("c", resources={"requests": {"cpu": "1m"}})]}
 
 
 def quota(hard: Mapping[str, str], used: Mapping[str, str] | None = None, **scopes: Any) -> Object:
@@ -53,11 +54,15 @@ def test_a_sidecar_gets_the_values_that_a_quota_demands_and_keeps_those_that_it_
     ("scopes", "spec", "counts"),
     [
         (NO_SCOPE, {}, True),
-        ({"scopes": ["NotBestEffort", "NotTerminating"]}, {}, True),
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, CPU, True),
+        ({"scopes": ["NotBestEffort"]}, {}, False),
+        ({"scopes": ["NotBestEffort"]}, {"resources": {"limits": {"memory": "1Gi"}}}, True),
+        ({"scopes": ["NotBestEffort"]}, {"containers": [container("c", resources={"requests": {"cpu": "0"}})]}, False),
+        ({"scopes": ["BestEffort"]}, CPU, False),
         ({"scopes": ["NotTerminating"]}, {"activeDeadlineSeconds": 5}, False),
         ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 5}, True),
         ({"scopes": ["Terminating"]}, {}, False),
-        ({"scopes": ["BestEffort"]}, {}, False),
+        ({"scopes": ["BestEffort"]}, {}, True),
         ({"scopes": ["PriorityClass"]}, {"priorityClassName": "high"}, True),
         ({"scopes": ["PriorityClass"]}, {}, False),
         (of_class("In", "high"), {"priorityClassName": "high"}, True),
@@ -91,6 +96,13 @@ def needing(limit: str, **fields: Any) -> Object:
             "5120Mi",
         ),
         ({"containers": [needing("1Gi")], "overhead": {"memory": "1Gi"}}, "2048Mi"),
+        (
+            {
+                "containers": [needing("1Gi")],
+                "resources": {"limits": {"memory": "3Gi"}, "requests": {"memory": "3Gi"}},
+            },
+            "3072Mi",
+        ),
     ],
 )
 def test_a_pod_needs_what_kubernetes_counts(spec: Object, needed: str) -> None:
@@ -127,6 +139,29 @@ def test_the_writer_of_a_workload_learns_of_values_for_a_quota_and_of_a_quota_wi
     assert review(pod("web", namespace="shop"), None, NoObjects(), sidecars).object["spec"]["containers"][0][
         "resources"
     ] == {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+
+
+def test_the_values_of_a_whole_pod_satisfy_a_quota() -> None:
+    limits = NamespaceLimits(quotas=[quota({"limits.cpu": "2"})])
+    sidecars = transparent_sidecars("all", SidecarOptions(image="i", xds="x:1"), limits=lambda _: limits)
+    written = deployment("web", namespace="shop")
+    assert review(written, None, NoObjects(), sidecars).warnings
+    template = written["spec"]["template"]
+    stated = {**template, "spec": {**template["spec"], "resources": {"limits": {"cpu": "1"}}}}
+    whole = {**written, "spec": {**written["spec"], "template": stated}}
+    assert review(whole, None, NoObjects(), sidecars).warnings == ()
+
+
+def test_a_warning_names_the_quotas_that_demand_the_value() -> None:
+    cpu, memory = quota({"limits.cpu": "2"}), quota({"memory": "1Gi"})
+    memory = {**memory, "metadata": {"name": "other"}}
+    after = completed(EMPTY, [cpu, memory], "2")
+    texts = list(completion_warnings(EMPTY, after, [cpu, memory]))
+    assert [text.partition("; set")[0] for text in texts] == [
+        "the sidecar gets the cpu request 20m, because the ResourceQuota small needs a limit of each container",
+        "the sidecar gets the memory request 64Mi, because the ResourceQuota other needs one of each container",
+        "the sidecar gets the cpu limit 2, because the ResourceQuota small needs one of each container",
+    ]
 
 
 class NoObjects:

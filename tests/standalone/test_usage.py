@@ -8,6 +8,8 @@ from tests.make.objects import container, pod
 from tests.standalone.apiserver.pod_api import PodApi, running_pods
 from tests.standalone.pods.machine import python
 
+from headgate.standalone.usage import UsageMeter
+
 BUSY = "x = bytearray(64 << 20)\nwhile True: pass"
 
 
@@ -54,3 +56,12 @@ async def test_usage_of_unknown_pods_is_not_found(pods) -> None:
 async def test_usage_is_explained(pods) -> None:
     explained = await pods.api.ok("explain", "podmetrics.containers", "--api-version=metrics.k8s.io/v1beta1")
     assert "The usage of each container" in explained
+
+
+async def test_further_requests_do_not_shorten_the_least_window() -> None:
+    meter = UsageMeter(dict, least_window_s=1.5)
+    windows = [(await meter.measure()).window_s for _ in range(3)]
+    meter_of_top = UsageMeter(dict)
+    await meter_of_top.measure()
+    windows.append((await meter.measure()).window_s)  # a second later
+    assert min(windows) >= 1.5

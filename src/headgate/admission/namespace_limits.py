@@ -5,7 +5,13 @@ from typing import NamedTuple
 
 from headgate.admission.limit_ranges import Quantities, fit_warnings, fitted
 from headgate.admission.proxy_settings import ProxySettings
-from headgate.admission.resource_quotas import applying, completed, completion_warnings, excess_warnings
+from headgate.admission.resource_quotas import (
+    applying,
+    completed,
+    completion_warnings,
+    excess_warnings,
+    states_resources,
+)
 from headgate.resources.meta import Object
 
 
@@ -34,7 +40,11 @@ class NamespaceLimits(NamedTuple):
     def _completed(self, settings: ProxySettings, pod: Object) -> Quantities:
         """Return the resources with the defaults of the LimitRanges, and then with what quotas still demand."""
         ranged = fitted(settings.resources, self.ranges)
-        return completed(ranged, applying(self.quotas, pod), settings.concurrency)
+        if states_resources(pod):
+            return ranged
+        first = completed(ranged, applying(self.quotas, pod, ranged), settings.concurrency)
+        # With a value from one quota, the pod may be in the scope of another.
+        return completed(first, applying(self.quotas, pod, first), settings.concurrency)
 
 
 LimitsByNamespace = Callable[[str], NamespaceLimits]

@@ -27,9 +27,21 @@ _ANNOTATIONS = {field: annotation for annotation, field in RESOURCES.items()}
 _MIB = 1024**2
 
 
-def applying(quotas: Iterable[Object], pod: Object) -> Sequence[Object]:
-    """Return the quotas that count a pod with a sidecar, by their scopes."""
-    return [quota for quota in quotas if all(_is_in_scope(pod, scope) for scope in _scopes(quota))]
+_NONE: Quantities = {}
+
+
+def applying(quotas: Iterable[Object], pod: Object, sidecar: Quantities = _NONE) -> Sequence[Object]:
+    """Return the quotas that count a pod by their scopes. `sidecar` has the resources of a sidecar that it does not have yet."""
+    best_effort = not any(_has_values(resources) for resources in (sidecar, *_resources(pod)))
+    return [
+        quota for quota in quotas if all(_is_in_scope(pod, scope, best_effort=best_effort) for scope in _scopes(quota))
+    ]
+
+
+def states_resources(pod: Object) -> bool:
+    """Return whether a pod has requests or limits of its own; then quotas demand none of its containers."""
+    resources = part(part(pod, "spec"), "resources")
+    return bool(part(resources, REQUESTS) or part(resources, LIMITS))
 
 
 def completed(resources: Quantities, quotas: Iterable[Object], concurrency: str) -> Quantities:
@@ -53,12 +65,18 @@ def completed(resources: Quantities, quotas: Iterable[Object], concurrency: str)
 
 def completion_warnings(before: Quantities, after: Quantities, quotas: Iterable[Object]) -> Iterator[str]:
     """Yield a warning for each value of a sidecar that quotas demand: `after` has it, and `before` does not."""
-    names = ", ".join(_name(quota) for quota in quotas)
+    demanding: dict[tuple[str, str], list[str]] = {field: [] for field in _ANNOTATIONS}
+    for quota in quotas:
+        for field in dict.fromkeys(_FIELDS[key] for key in _hard(quota) if key in _FIELDS):
+            demanding[field].append(_name(quota))
     for (kind, resource), annotation in _ANNOTATIONS.items():
         if resource in after[kind] and resource not in before[kind]:
+            # A request that no quota needs comes with the limit that one needs.
+            names = ", ".join(demanding[kind, resource] or demanding[LIMITS, resource])
+            what = "one" if demanding[kind, resource] else "a limit"
             yield (
                 f"the sidecar gets the {resource} {kind.removesuffix('s')} {after[kind][resource]}, because the ResourceQuota {names}"
-                f" needs one of each container; set {annotation} for another value"
+                f" needs {what} of each container; set {annotation} for another value"
             )
 
 
@@ -81,18 +99,41 @@ def excess_warnings(pod: Object, quotas: Iterable[Object]) -> Iterator[str]:
 
 
 def _needed(pod: Object, key: str) -> Fraction:
-    """Return how much of a quota a pod uses: its containers together, or one of its init containers that needs more."""
+    """Return how much of a quota a pod uses: its containers together, or one of its init containers that needs more.
+
+    A value of the whole pod replaces those of its containers.
+    """
     if key in _PODS:
         return Fraction(1)
     kind, resource = _FIELDS[key]
     spec = part(pod, "spec")
+    overhead = parse_quantity(str(part(spec, "overhead").get(resource, 0)))
+    whole = part(part(spec, "resources"), kind).get(resource)
+    if whole is not None:
+        return parse_quantity(str(whole)) + overhead
     sidecars, highest = Fraction(0), Fraction(0)
     for container in spec.get("initContainers") or ():
         value = _value(container, kind, resource)
         highest = max(highest, sidecars + value)
         sidecars += value if container.get("restartPolicy") == "Always" else 0
     together = sum((_value(container, kind, resource) for container in spec.get("containers") or ()), sidecars)
-    return max(together, highest) + parse_quantity(str(part(spec, "overhead").get(resource, 0)))
+    return max(together, highest) + overhead
+
+
+def _resources(pod: Object) -> Iterator[Mapping[str, Any]]:
+    """Yield the resources of a pod and of each of its containers."""
+    spec = part(pod, "spec")
+    for holder in (spec, *(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        yield part(holder, "resources")
+
+
+def _has_values(resources: Mapping[str, Any]) -> bool:
+    """Return whether resources have any cpu or memory above 0."""
+    return any(
+        parse_quantity(str(part(resources, kind).get(resource, 0))) > 0
+        for kind in (REQUESTS, LIMITS)
+        for resource in ("cpu", "memory")
+    )
 
 
 def _value(container: Mapping[str, Any], kind: str, resource: str) -> Fraction:
@@ -115,8 +156,8 @@ def _scopes(quota: Object) -> Iterator[Mapping[str, Any]]:
     yield from part(spec, "scopeSelector").get("matchExpressions") or ()
 
 
-def _is_in_scope(pod: Object, scope: Mapping[str, Any]) -> bool:
-    """Return whether a pod with a sidecar is in a scope. It has requests, so it is never BestEffort.
+def _is_in_scope(pod: Object, scope: Mapping[str, Any], *, best_effort: bool) -> bool:
+    """Return whether a pod is in a scope.
 
     The scope of affinity to pods of other namespaces can't limit processor time or memory.
     """
@@ -126,8 +167,10 @@ def _is_in_scope(pod: Object, scope: Mapping[str, Any]) -> bool:
             return spec.get("activeDeadlineSeconds") is not None
         case "NotTerminating":
             return spec.get("activeDeadlineSeconds") is None
+        case "BestEffort":
+            return best_effort
         case "NotBestEffort":
-            return True
+            return not best_effort
         case "PriorityClass":
             return _has_class(spec.get("priorityClassName") or "", scope)
         case _:

@@ -54,7 +54,6 @@ _CPU_METRIC = {
 _FURTHER: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("v1", "PersistentVolumeClaim"): {"volumeMode": "Filesystem"},
     ("v1", "PersistentVolume"): {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"},
-    ("autoscaling/v2", "HorizontalPodAutoscaler"): {"minReplicas": 1, "metrics": [_CPU_METRIC]},
     ("batch/v1", "CronJob"): _CRON_JOB,
     ("networking.k8s.io/v1", "NetworkPolicy"): {"policyTypes": ["Ingress"]},
 }
@@ -142,6 +141,10 @@ def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
     return _further_spec(defaults)(given)
 
 
+def _autoscaler_spec(given: dict[str, Any]) -> dict[str, Any]:
+    return {"minReplicas": 1, **given, "metrics": given.get("metrics") or [_CPU_METRIC]}
+
+
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
     ("v1", "Pod"): _spec(_pod_spec),
@@ -150,6 +153,7 @@ DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "ReplicationController"): _spec(lambda given: _further_spec({})({**completed_spec(given)})),
     ("apps/v1", "StatefulSet"): _spec(_updated(_STATEFUL_SET, {"partition": 0})),
     ("apps/v1", "DaemonSet"): _spec(_updated(_DAEMON_SET, _DAEMON_ROLLING)),
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): _spec(_autoscaler_spec),
     ("batch/v1", "Job"): _spec(_job_spec),
     **{kind: _spec(_further_spec(defaults)) for kind, defaults in _FURTHER.items()},
 }

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from headgate.api.status import ApiError
+from headgate.resources.meta import deeper_than
 
 LARGEST_BODY = 3 * 1024 * 1024  # the longest body in bytes, as in kube-apiserver
 DEEPEST = 200
@@ -52,15 +53,8 @@ def decode_body(body: bytes, type: type[_Decoded], name: str) -> _Decoded:
 
 def check_depth(value: object) -> None:
     """Check that a decoded value has at most DEEPEST levels. Raises ApiError 400."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        inner = (
-            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list | tuple)
-        )
-        level = [part for parts in inner for part in parts]
-        if not level:
-            return
-    raise ApiError(400, f"the body has more than {DEEPEST} levels of lists and objects; nest them less deeply")
+    if deeper_than(value, DEEPEST):
+        raise ApiError(400, f"the body has more than {DEEPEST} levels of lists and objects; nest them less deeply")
 
 
 def _too_large(largest: int) -> ApiError:

@@ -97,6 +97,19 @@ def rows(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield index, row
 
 
+def deeper_than(value: object, levels: int) -> bool:
+    """Return whether a decoded JSON value has more levels of lists and objects."""
+    level = [value]
+    for _ in range(levels + 1):
+        inner = (
+            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list | tuple)
+        )
+        level = [part for parts in inner for part in parts]
+        if not level:
+            return False
+    return True
+
+
 def part(value: object, name: str) -> Mapping[str, Any]:
     """Return an object's field `name` if it is an object itself, else an empty object."""
     inner = value.get(name) if isinstance(value, Mapping) else None

@@ -75,6 +75,7 @@ KEYS = "authority"  # the directory of the embedded authority's keys
 TOKEN_SECRET = "token-secret"  # noqa: S105  # the name of a file, not a secret
 
 log = logging.getLogger(__name__)
+_SCALING_WINDOW_S = 15.0  # as with a metrics server: short peaks don't scale
 
 
 class Running(NamedTuple):
@@ -157,7 +158,8 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         current = Running(store, plane.live_state, envoy, info, runtime)
         inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
-        tasks.start(_autoscaling(store, events, computed).run(), name="autoscaling")
+        scaled = UsageMeter(runtime.processes, least_window_s=_SCALING_WINDOW_S)
+        tasks.start(_autoscaling(store, events, computed, scaled).run(), name="autoscaling")
         app = create_app(
             store,
             token=read_token(state),
@@ -184,9 +186,9 @@ async def _serve_names(setup: Setup, stack: AsyncExitStack, tasks: Background) -
     await stack.enter_async_context(resolver.serving(networks.machine.gateway))
 
 
-def _autoscaling(store: MemoryStore, events: EventRecorder, computed: ComputedGroups) -> Autoscaling:
+def _autoscaling(store: MemoryStore, events: EventRecorder, computed: ComputedGroups, usage: UsageMeter) -> Autoscaling:
     custom = CustomMetricsApi(MetricsApi(store, computed.traffic, settings=computed.settings))
-    return Autoscaling(store, events, AutoscalerMetrics(custom, computed.usage))
+    return Autoscaling(store, events, AutoscalerMetrics(custom, usage))
 
 
 def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:

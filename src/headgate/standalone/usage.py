@@ -44,25 +44,32 @@ class _Reading(NamedTuple):
 
 
 class UsageMeter:
-    """Measures the usage of containers: in the last second, or since the request before if that was at most 30 s ago."""
+    """Measures the usage of containers until now.
 
-    def __init__(self, containers: Containers) -> None:
+    The window begins at the last request that is at least `least_window_s` ago (1 s or more), if requests follow each other within 30 s.
+    """
+
+    def __init__(self, containers: Containers, *, least_window_s: float = SHORTEST_WINDOW_S) -> None:
         self._containers = containers
-        self._readings: list[_Reading] = []  # at most two, the newest one last
+        self._least_window_s = least_window_s
+        self._readings: list[_Reading] = []  # of one window, the newest one last
         self._lock = asyncio.Lock()
 
     async def measure(self) -> Measurement:
-        """Return the usage in the window that has just ended; take up to a second for the first one."""
+        """Return the usage in the window that has just ended. The first request takes the least window."""
         async with self._lock:
-            age = time.monotonic() - self._readings[-1].clock if self._readings else LONGEST_WINDOW_S
-            if age >= LONGEST_WINDOW_S:
-                self._readings = [await asyncio.to_thread(_read)]
-                age = 0.0
-            if len(self._readings) == 1 and age < SHORTEST_WINDOW_S:
-                await asyncio.sleep(SHORTEST_WINDOW_S - age)
-                age = SHORTEST_WINDOW_S
-            if age >= SHORTEST_WINDOW_S:
-                self._readings = [self._readings[-1], await asyncio.to_thread(_read)]
+            if self._readings and time.monotonic() - self._readings[-1].clock >= LONGEST_WINDOW_S:
+                self._readings.clear()
+            if not self._readings:
+                self._readings.append(await asyncio.to_thread(_read))
+            missing = self._readings[0].clock + self._least_window_s - time.monotonic()
+            if missing > 0:
+                await asyncio.sleep(missing)
+            if len(self._readings) == 1 or time.monotonic() - self._readings[-1].clock >= SHORTEST_WINDOW_S:
+                self._readings.append(await asyncio.to_thread(_read))
+            newest = self._readings[-1].clock
+            while len(self._readings) > 2 and newest - self._readings[1].clock >= self._least_window_s:
+                self._readings.pop(0)
             return _compare(self._readings[0], self._readings[-1], self._containers())
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from headgate.resources.registry import BUILT_IN
 from headgate.resources.versions import as_version, hub_of
 
@@ -34,13 +36,16 @@ def test_further_metrics_survive_a_change_by_a_client_of_v1() -> None:
     assert hub_of(old, KIND) == stored
 
 
-def test_an_annotation_that_is_not_json_is_kept() -> None:
+@pytest.mark.parametrize("name", ["metrics", "behavior", "current-metrics", "conditions"])
+@pytest.mark.parametrize("text", ["[", "1", '"a"', "true", "[1]", "[" * 100_000, f'[{{"a": {"[" * 300}{"]" * 300}}}]'])
+def test_an_annotation_without_the_json_of_its_field_is_kept(name: str, text: str) -> None:
     assert KIND
+    annotations = {f"autoscaling.alpha.kubernetes.io/{name}": text}
     odd = {
-        **autoscaler("v1"),
-        "metadata": {"name": "web", "annotations": {"autoscaling.alpha.kubernetes.io/metrics": "["}},
+        **autoscaler("v1", targetCPUUtilizationPercentage=70),
+        "metadata": {"name": "web", "annotations": annotations},
     }
-    assert hub_of(odd, KIND)["metadata"] == odd["metadata"]
+    assert hub_of(odd, KIND) == {**autoscaler("v2", metrics=[CPU]), "metadata": odd["metadata"]}
 
 
 def test_the_behavior_and_the_status_survive_a_change_by_a_client_of_v1() -> None:

@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
+from tests.decoding import admit
 from tests.make.objects import Object, container, deployment, obj, pod
 
 from headgate.api.metrics.custom import CustomMetricsApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_usage import Measurement, Usage
+from headgate.errors import Unavailable
 from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Listing
 from headgate.resources.meta import Key, timestamp
+from headgate.resources.meta import Object as StoredObject
 from headgate.standalone.controllers.autoscaler_metrics import AutoscalerMetrics
 from headgate.standalone.controllers.autoscaling import Autoscaling
 from headgate.standalone.store.memory import MemoryStore
@@ -53,6 +57,24 @@ class Usages:
         return Measurement(NOW, 5.0, {}, containers)
 
 
+class FailingStore(MemoryStore):
+    """A store that can't read the object `unreadable`, has a bug in reads of `broken`, and a phase of the wrong type in `odd`."""
+
+    async def get(self, key: Key) -> StoredObject:
+        if key.name == "unreadable":
+            raise Unavailable("the disk is full")
+        if key.name == "broken":
+            raise RuntimeError("a bug")
+        return await super().get(key)
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        listing = await super().list(group, kind, namespace)
+        items = [
+            {**item, "status": {"phase": 1}} if item["metadata"]["name"] == "odd" else item for item in listing.items
+        ]
+        return listing._replace(items=items)
+
+
 class AutoscaledRig:
     """The store of `metrics_world`, whose Deployment `web` has two ready pods, with its autoscalers."""
 
@@ -93,7 +115,7 @@ class AutoscaledRig:
 
 @pytest.fixture
 async def rig() -> AutoscaledRig:
-    store = await stored()
+    store = await stored(FailingStore(admit=admit))
     for stored_pod in (await store.list("", "Pod")).items:
         condition = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(NOW - 3600)}
         status = {"phase": "Running", "startTime": timestamp(NOW - 3600), "conditions": [condition]}
@@ -261,3 +283,47 @@ async def test_a_target_that_cannot_be_scaled_is_named_and_appears_later(
         await rig.store.create(pod("lost-1", "127.77.200.9", labels={"app": "lost"}))
         await rig.decide()
         assert (await rig.conditions())["AbleToScale"] == ("True", "SucceededGetScale")
+
+
+@pytest.mark.parametrize(("target", "level"), [("unreadable", "WARNING"), ("broken", "ERROR")])
+async def test_a_failure_of_one_target_does_not_stop_the_others(
+    rig: AutoscaledRig, caplog: pytest.LogCaptureFixture, target: str, level: str
+) -> None:
+    await rig.add(custom("requests_per_second", averageValue="1"), name="first", target=target)
+    await rig.add(custom("requests_per_second", averageValue="1"))
+    await rig.decide()
+    assert await rig.replicas() == 4
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert "HorizontalPodAutoscaler default/first" in record.message
+
+
+async def test_a_pod_that_cannot_be_read_stops_only_its_own_autoscaler(rig: AutoscaledRig) -> None:
+    await rig.store.create(deployment("bad", container("main")))
+    await rig.store.create(pod("odd", labels={"app": "bad"}))
+    await rig.add(custom("requests_per_second", averageValue="1"), name="bad", target="bad")
+    await rig.add(custom("requests_per_second", averageValue="1"))
+    await rig.decide()
+    assert await rig.replicas() == 4
+    assert (await rig.conditions("bad"))["AbleToScale"] == ("False", "FailedGetScale")
+
+
+async def test_a_metric_of_all_objects_of_a_kind_is_refused(rig: AutoscaledRig) -> None:
+    await rig.add(about("v1.Service", "*", {"name": "requests_per_second"}, value="1"))
+    await rig.decide()
+    assert (await rig.conditions())["ScalingActive"] == ("False", "FailedGetObjectMetric")
+    assert "must be the name of an object" in dict(await rig.events())["FailedGetObjectMetric"]
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [("External", "FailedGetExternalMetric"), ("Resource", "FailedGetResourceMetric"), ("Pods", "FailedGetPodsMetric")],
+)
+async def test_only_the_source_that_the_type_names_counts(rig: AutoscaledRig, type: str, reason: str) -> None:
+    """An older version may have stored an autoscaler with several sources."""
+    other = usage("cpu", averageValue="1m") if type == "Pods" else custom("requests_per_second", averageValue="1")
+    rig.usage.cores = {"web-5d-c4c4c": 0.4, "web-5d-d5d5d": 0.2}
+    await rig.add({**other, "type": type})
+    await rig.decide()
+    assert await rig.replicas() == 2
+    assert (await rig.conditions())["ScalingActive"] == ("False", reason)

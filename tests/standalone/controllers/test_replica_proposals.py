@@ -158,6 +158,11 @@ def test_the_value_of_an_object_multiplies_the_ready_pods() -> None:
     assert by_total(Scaled(0, 0, ()), 250, 100, DEFAULT).replicas == 3
 
 
+def test_the_value_of_an_object_without_pods_proposes_nothing() -> None:
+    with pytest.raises(NoProposal, match="no pods returned by selector"):
+        by_total(Scaled(2, 0, ()), 250, 100, DEFAULT)
+
+
 def test_the_average_of_an_object_is_its_value_for_each_replica() -> None:
     pods = scaled(running("a"), running("b"))
     assert by_share(pods, 1000, 100, DEFAULT) == (10, 500, None)

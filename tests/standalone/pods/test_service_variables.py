@@ -28,12 +28,18 @@ def test_the_variables_of_the_example_of_kubernetes() -> None:
 
 
 def test_each_named_port_has_a_variable_and_the_first_port_is_that_of_the_service() -> None:
-    written = service("web", port(8080, "http-alt"), {**port(53, "dns"), "protocol": "UDP"}, clusterIP="127.77.0.1")
-    given = variables(written)
+    given = variables(service("web", port(8080, "http-alt"), port(9090, "metrics"), clusterIP="127.77.0.1"))
     assert given["WEB_SERVICE_PORT"] == given["WEB_SERVICE_PORT_HTTP_ALT"] == "8080"
-    assert given["WEB_SERVICE_PORT_DNS"] == "53"
+    assert given["WEB_SERVICE_PORT_METRICS"] == "9090"
     assert given["WEB_PORT"] == "tcp://127.77.0.1:8080"
-    assert given["WEB_PORT_53_UDP"] == "udp://127.77.0.1:53"
+    assert given["WEB_PORT_9090_TCP"] == "tcp://127.77.0.1:9090"
+
+
+def test_ports_without_a_listener_have_no_variables() -> None:
+    dns = {**port(53, "dns"), "protocol": "UDP"}
+    both = variables(service("web", dns, port(8080, "http"), clusterIP="127.77.0.1"))
+    assert both == variables(service("web", port(8080, "http"), clusterIP="127.77.0.1"))
+    assert variables(service("web", dns, clusterIP="127.77.0.1")) == {}
 
 
 def test_services_without_an_address_have_no_variables() -> None:

@@ -26,8 +26,12 @@ class MetricName(Input, frozen=True, kw_only=True):
 
 
 class MetricTarget(Input, frozen=True, kw_only=True):
-    """The value that a metric shall have: in percent of the request, as the mean of the pods, or in total."""
+    """The value that a metric shall have: in percent of the request, as the mean of the pods, or in total.
 
+    The field that `type` names is set.
+    """
+
+    type: str = ""
     average_utilization: int | None = None
     average_value: Amount | None = None
     value: Amount | None = None
@@ -56,6 +60,12 @@ class ObjectMetric(Input, frozen=True, kw_only=True):
     target: MetricTarget
 
 
+class ExternalMetric(Input, frozen=True, kw_only=True):
+    """A metric of something outside the API server."""
+
+    target: MetricTarget
+
+
 class ScalingMetric(Input, frozen=True, kw_only=True):
     """A metric with its target. The field that `type` names is set."""
 
@@ -64,6 +74,7 @@ class ScalingMetric(Input, frozen=True, kw_only=True):
     container_resource: ResourceMetric | None = None
     pods: PodsMetric | None = None
     object: ObjectMetric | None = None
+    external: ExternalMetric | None = None
 
 
 class ScalingPolicy(Input, frozen=True, kw_only=True):

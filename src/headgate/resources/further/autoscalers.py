@@ -10,13 +10,14 @@ from typing import Any
 
 from headgate.errors import Cause
 from headgate.resources.kind import Conversion
-from headgate.resources.meta import Object, part, rows
+from headgate.resources.meta import Object, deeper_than, part, rows
 
 _PERCENTAGE = "targetCPUUtilizationPercentage"
 _CURRENT_PERCENTAGE = "currentCPUUtilizationPercentage"
 _PREFIX = "autoscaling.alpha.kubernetes.io"
 _METRICS, _BEHAVIOR = f"{_PREFIX}/metrics", f"{_PREFIX}/behavior"
 _CURRENT_METRICS, _CONDITIONS = f"{_PREFIX}/current-metrics", f"{_PREFIX}/conditions"
+_DEEPEST = 100  # levels of an annotation's value
 
 
 def _to_hub(obj: Object, version: str) -> Object:
@@ -28,14 +29,25 @@ def _to_hub(obj: Object, version: str) -> Object:
     odd = set()
     for name in (_METRICS, _BEHAVIOR, _CURRENT_METRICS, _CONDITIONS):
         try:
-            fields[name] = json.loads(texts[name]) if texts.get(name) else None
-        except (ValueError, TypeError):
+            fields[name] = _value(name, texts[name]) if texts.get(name) else None
+        except (ValueError, TypeError, RecursionError):
             odd.add(name)
     metrics = [*([_cpu(target)] if target is not None else []), *(fields.get(_METRICS) or ())]
     spec |= _given(metrics=metrics, behavior=fields.get(_BEHAVIOR))
     measured = [*([_cpu_status(current)] if current is not None else []), *(fields.get(_CURRENT_METRICS) or ())]
     status |= _given(currentMetrics=measured, conditions=fields.get(_CONDITIONS))
     return {**_annotated(obj, {name: texts[name] for name in odd}), "spec": spec, **_given(status=status)}
+
+
+def _value(name: str, text: str) -> Any:
+    """Return the value of an annotation. Raises ValueError, TypeError or RecursionError if no field can have it."""
+    value = json.loads(text)
+    listed = [value] if name == _BEHAVIOR else value
+    if value is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed) or deeper_than(value, _DEEPEST):
+        raise ValueError(f"{name} has a value of the wrong type, or one that is nested too deeply")
+    return value
 
 
 def _from_hub(obj: Object, version: str) -> Object:

@@ -71,11 +71,11 @@ class AutoscalerMetrics:
         """Return the outcome of one metric of an autoscaler."""
         reason = _REASONS.get(metric.type, "InvalidMetricSourceType")
         try:
-            if metric.pods:
+            if metric.type == "Pods" and metric.pods:
                 return await self._of_pods(metric.pods, subject)
-            if metric.object:
+            if metric.type == "Object" and metric.object:
                 return await self._of_object(metric.object, subject)
-            if self._usage and (resource := metric.resource or metric.container_resource):
+            if self._usage and (resource := _resource_metric(metric)):
                 return _of_resource(metric.type, resource, subject, await self._usage.measure())
         except (ApiError, NoProposal, ValueError) as error:
             return Unmeasured(reason, f"{_failure(metric)}: {error}")
@@ -95,6 +95,8 @@ class AutoscalerMetrics:
 
     async def _of_object(self, metric: ObjectMetric, subject: ScalingSubject) -> Outcome:
         about, target = metric.described_object, metric.target
+        if about.name == ALL:
+            raise NoProposal(f"describedObject.name must be the name of an object, not {ALL}")
         values = await self._values(_resource(about), about.name, metric.metric, subject)
         value = values[about.name]
         if target.value is not None:
@@ -186,12 +188,18 @@ def _above_zero(amount: Amount | None, field: str) -> int:
 
 
 def _failure(metric: ScalingMetric) -> str:
-    if metric.pods:
+    if metric.type == "Pods" and metric.pods:
         return f"failed to get pods metric {metric.pods.metric.name}"
-    if metric.object:
+    if metric.type == "Object" and metric.object:
         return f"failed to get object metric {metric.object.metric.name}"
-    resource = metric.resource or metric.container_resource
+    resource = _resource_metric(metric)
     return f"failed to get {resource.name if resource else metric.type} usage"
+
+
+def _resource_metric(metric: ScalingMetric) -> ResourceMetric | None:
+    if metric.type == _CONTAINER:
+        return metric.container_resource
+    return metric.resource if metric.type == "Resource" else None
 
 
 def _resource(about: CrossVersionReference) -> str:

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 from headgate.errors import Conflict, DecodeError, NotFound, expected_failure
@@ -19,7 +20,7 @@ from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.replication_controller import ReplicationController
 from headgate.resources.decode import read
 from headgate.resources.kind import split_api_version
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, part
 from headgate.resources.selectors import LabelSelector, selects
 from headgate.standalone.controllers.actions import (
     Action,
@@ -79,13 +80,8 @@ class Autoscaling:
         """Decide about all autoscalers every few seconds, until canceled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
-            try:
+            with _logged("workloads"):
                 await self.decide()
-            except Exception as error:  # an error now must not stop later decisions
-                if reason := expected_failure(error):
-                    log.warning("can't scale workloads, retrying: %s", reason)
-                else:
-                    log.exception("can't scale workloads")
 
     async def decide(self) -> None:
         """Measure the target of each autoscaler, scale it, and write the status of the autoscaler."""
@@ -94,7 +90,8 @@ class Autoscaling:
             try:
                 typed = read(obj, HorizontalPodAutoscaler)
             except DecodeError as error:
-                await self._recorder.record(obj, type="Warning", reason="Invalid", message=str(error))
+                with _logged(_name(obj)):
+                    await self._recorder.record(obj, type="Warning", reason="Invalid", message=str(error))
                 continue
             by_namespace[typed.metadata.namespace].append(TypedObject(obj, typed))
         present = {each.typed.metadata.uid for autoscalers in by_namespace.values() for each in autoscalers}
@@ -102,30 +99,41 @@ class Autoscaling:
             for uid in kept.keys() - present:
                 kept.pop(uid)
         for namespace, autoscalers in by_namespace.items():
-            await self._decide_namespace(namespace, autoscalers)
+            with _logged(f"the workloads of namespace {namespace}"):
+                await self._decide_namespace(namespace, autoscalers)
 
     async def _decide_namespace(self, namespace: str, autoscalers: Sequence[_Autoscaler]) -> None:
-        pods = [read(pod, Pod) for pod in (await self._store.list("", "Pod", namespace)).items]
+        pods = (await self._store.list("", "Pod", namespace)).items
         targets: dict[str, _Target] = {}
         for each in autoscalers:
-            try:
-                targets[each.typed.metadata.uid] = await self._target(each.typed, pods)
-            except _NoScale as error:
-                message = f"the HPA controller was unable to get the target's current scale: {error}"
-                actions = plan_unscaled(each, "AbleToScale", "FailedGetScale", message, now=self._clock())
-                await self._apply(each, actions)
+            with _logged(_subject(each)):
+                if target := await self._reported_target(each, pods):
+                    targets[each.typed.metadata.uid] = target
         for each in autoscalers:
             if target := targets.get(each.typed.metadata.uid):
-                if rivals := _rivals(autoscalers, targets, target):
-                    message = (
-                        f"pods of {_name(target.object)} are controlled by multiple HPAs: {rivals}; delete all but one"
-                    )
-                    actions = plan_unscaled(each, "ScalingActive", "AmbiguousSelector", message, now=self._clock())
-                    await self._apply(each, actions)
-                else:
-                    await self._scale(each, target)
+                with _logged(_subject(each)):
+                    await self._decide(each, target, _rivals(autoscalers, targets, target))
 
-    async def _target(self, autoscaler: HorizontalPodAutoscaler, pods: Sequence[Pod]) -> _Target:
+    async def _reported_target(self, subject: _Autoscaler, pods: Collection[Object]) -> _Target | None:
+        """Return the target of an autoscaler. Without one, write the reason to the autoscaler and return None."""
+        try:
+            return await self._target(subject.typed, pods)
+        except _NoScale as error:
+            message = f"the HPA controller was unable to get the target's current scale: {error}"
+        actions = plan_unscaled(subject, "AbleToScale", "FailedGetScale", message, now=self._clock())
+        await self._apply(subject, actions)
+        return None
+
+    async def _decide(self, subject: _Autoscaler, target: _Target, rivals: str) -> None:
+        """Scale the target, unless it has several autoscalers, whose names are `rivals`."""
+        if not rivals:
+            await self._scale(subject, target)
+            return
+        message = f"pods of {_name(target.object)} are controlled by multiple HPAs: {rivals}; delete all but one"
+        actions = plan_unscaled(subject, "ScalingActive", "AmbiguousSelector", message, now=self._clock())
+        await self._apply(subject, actions)
+
+    async def _target(self, autoscaler: HorizontalPodAutoscaler, pods: Collection[Object]) -> _Target:
         """Return the target of an autoscaler. Raises _NoScale."""
         reference = autoscaler.spec.scale_target_ref
         group, _ = split_api_version(reference.api_version)
@@ -136,11 +144,11 @@ class Autoscaling:
         try:
             obj = await self._store.get(Key(group, reference.kind, autoscaler.metadata.namespace, reference.name))
             typed = read(obj, shape)
+            chosen = typed.spec.selector
+            selector = chosen if isinstance(chosen, LabelSelector) else LabelSelector(match_labels=chosen)
+            selected = [read(pod, Pod) for pod in pods if selects(selector, part(part(pod, "metadata"), "labels"))]
         except (NotFound, DecodeError) as error:
             raise _NoScale(str(error)) from error
-        chosen = typed.spec.selector
-        selector = chosen if isinstance(chosen, LabelSelector) else LabelSelector(match_labels=chosen)
-        selected = [pod for pod in pods if selects(selector, pod.metadata.labels)]
         return _Target(obj, Scaled(typed.spec.replicas, typed.status.replicas, selected))
 
     async def _scale(self, subject: _Autoscaler, target: _Target) -> None:
@@ -184,3 +192,20 @@ def _overlap(first: _Target, second: _Target) -> bool:
 
 def _name(obj: Object) -> str:
     return f"{obj['kind']} {obj['metadata']['name']}"
+
+
+def _subject(subject: _Autoscaler) -> str:
+    metadata = subject.typed.metadata
+    return f"the target of HorizontalPodAutoscaler {metadata.namespace}/{metadata.name}"
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Log an error, which must stop neither the decisions about other workloads nor later ones."""
+    try:
+        yield
+    except Exception as error:
+        if reason := expected_failure(error):
+            log.warning("can't scale %s, retrying: %s", what, reason)
+        else:
+            log.exception("can't scale %s", what)

@@ -121,12 +121,18 @@ def by_utilization(
 
 
 def by_total(scaled: Scaled, value: int, target: int, tolerance: Tolerance) -> Proposal:
-    """Return the replicas for the value of an object: the ready pods, multiplied by its ratio to the target."""
+    """Return the replicas for the value of an object: the ready pods, multiplied by its ratio to the target.
+
+    Raises NoProposal if no pod exists.
+    """
     ratio = Fraction(value, target)
     if scaled.replicas == 0:
         return Proposal(math.ceil(ratio), value)
+    if tolerance.covers(ratio):
+        return Proposal(scaled.replicas, value)
+    _require_pods(scaled)
     ready = sum(pod.status.phase == "Running" and pod.ready_since is not None for pod in scaled.pods)
-    return Proposal(scaled.replicas if tolerance.covers(ratio) else math.ceil(ratio * ready), value)
+    return Proposal(math.ceil(ratio * ready), value)
 
 
 def by_share(scaled: Scaled, value: int, target: int, tolerance: Tolerance) -> Proposal:
@@ -166,8 +172,7 @@ def _request(pod: Pod, container: Container, resource: str) -> int:
 
 def _measured(scaled: Scaled, samples: Samples) -> _Groups:
     """Return the groups of the pods. Raises NoProposal if no pod is ready."""
-    if not scaled.pods:
-        raise NoProposal("no pods returned by selector while calculating replica count")
+    _require_pods(scaled)
     values: dict[str, int] = {}
     unready: list[str] = []
     missing: list[str] = []
@@ -187,6 +192,11 @@ def _measured(scaled: Scaled, samples: Samples) -> _Groups:
     if not values:
         raise NoProposal("did not receive metrics for targeted pods (pods might be unready)")
     return _Groups(values, unready, missing)
+
+
+def _require_pods(scaled: Scaled) -> None:
+    if not scaled.pods:
+        raise NoProposal("no pods returned by selector while calculating replica count")
 
 
 def _is_starting(pod: Pod, sample: PodSample, now: float) -> bool:

@@ -11,7 +11,7 @@ _WITHOUT_ADDRESS = ("", "None")
 
 
 def service_variables(services: Iterable[Service]) -> dict[str, str]:
-    """Return the variables of Services with an address and ports, which are those that clients on this machine call."""
+    """Return the variables of Services with an address and ports of TCP: no proxy listens on others on this machine."""
     return {
         name: value
         for service in services
@@ -22,23 +22,23 @@ def service_variables(services: Iterable[Service]) -> dict[str, str]:
 
 def _variables(service: Service) -> Iterator[tuple[str, str]]:
     prefix, address = _variable(service.metadata.name), service.spec.cluster_ip
-    for index, port in enumerate(service.spec.ports):
+    for index, port in enumerate(port for port in service.spec.ports if port.protocol.upper() == "TCP"):
         if index == 0:
             yield f"{prefix}_SERVICE_HOST", address
             yield f"{prefix}_SERVICE_PORT", str(port.port)
             yield f"{prefix}_PORT", _url(address, port)
         if port.name:
             yield f"{prefix}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
-        of_port = f"{prefix}_PORT_{port.port}_{port.protocol.upper()}"
+        of_port = f"{prefix}_PORT_{port.port}_TCP"
         yield of_port, _url(address, port)
-        yield f"{of_port}_PROTO", port.protocol.lower()
+        yield f"{of_port}_PROTO", "tcp"
         yield f"{of_port}_PORT", str(port.port)
         yield f"{of_port}_ADDR", address
 
 
 def _url(address: str, port: ServicePort) -> str:
     host = f"[{address}]" if ":" in address else address
-    return f"{port.protocol.lower()}://{host}:{port.port}"
+    return f"tcp://{host}:{port.port}"
 
 
 def _variable(name: str) -> str:
