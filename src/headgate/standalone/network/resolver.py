@@ -28,7 +28,10 @@ from headgate.standalone.network.records import Records, records_of
 
 DNS_PORT = 53
 _TTL_S = 5  # as kube-dns: programs see a new address soon
-_FORWARD_S = 5.0  # seconds to wait for one of the machine's resolvers
+_FORWARD_S = 1.5  # seconds to wait for one of the machine's resolvers; programs ask again after 5 s (resolv.conf(5))
+_MOST_FORWARDS = 500  # each has a socket
+_IDLE_S = 10.0  # seconds until a TCP connection without a query is closed
+_MOST_STREAMS = 100
 _UDP_BYTES = 512  # of an answer to a client that declares no size
 _MOST_ALIASES = 8
 _SERVICES, _SLICES = ("", "Service"), ("discovery.k8s.io", "EndpointSlice")
@@ -73,6 +76,13 @@ def _add(response: Message, name: str, kind: str, values: Collection[str]) -> No
         response.answer.append(dns.rrset.from_text_list(f"{name}.", _TTL_S, "IN", kind, values))
 
 
+def _failure(query: Message) -> Message:
+    response = dns.message.make_response(query)
+    response.flags |= dns.flags.RA
+    response.set_rcode(dns.rcode.SERVFAIL)
+    return response
+
+
 class Resolver:
     """Serves DNS on an address, from the Services of a store. `forwarders` returns the addresses of the machine's resolvers."""
 
@@ -83,6 +93,8 @@ class Resolver:
         self._objects: dict[tuple[str, str], dict[Key, Object]] = {_SERVICES: {}, _SLICES: {}}
         self._records: Records | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forwards = self._streams = 0
+        self._has_failed = False
 
     async def follow(self) -> None:
         """Use each change to Services and EndpointSlices, until canceled."""
@@ -91,30 +103,34 @@ class Resolver:
                 tasks.create_task(self._follow(kind))
 
     @contextlib.asynccontextmanager
-    async def serving(self, address: str) -> AsyncIterator[None]:
+    async def serving(self, address: str, port: int = DNS_PORT) -> AsyncIterator[None]:
         """Serve UDP and TCP during the context. Raises OSError."""
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self), local_addr=(address, DNS_PORT), family=socket.AF_INET
+            lambda: _Datagrams(self), local_addr=(address, port), family=socket.AF_INET
         )
         try:
-            async with await asyncio.start_server(self._serve_stream, address, DNS_PORT):
+            async with await asyncio.start_server(self._serve_stream, address, port):
                 yield
         finally:
             transport.close()
 
     async def resolve(self, wire: bytes) -> Message | None:
-        """Return the answer to a query; None if it is malformed."""
+        """Return the answer to a query; None if it is malformed. An error is an answer too, so that no object stops all names."""
         try:
             query = dns.message.from_wire(wire)
         except dns.exception.DNSException:
             return None
         if not isinstance(query, QueryMessage) or len(query.question) != 1 or query.flags & dns.flags.QR:
             return None
-        response = answer(query, self._current())
-        if response is None:
-            return await self._forward(query)
-        return await self._completed(response, query)
+        try:
+            response = answer(query, self._current())
+            return await (self._forward(query) if response is None else self._completed(response, query))
+        except Exception:
+            if not self._has_failed:
+                log.exception("a name can't be resolved; further such errors are not logged")
+            self._has_failed = True
+            return _failure(query)
 
     def start(self, work: "asyncio.Task[None]") -> None:
         """Keep a task until it is done."""
@@ -153,28 +169,43 @@ class Resolver:
         return response
 
     async def _forward(self, query: Message) -> Message:
-        for forwarder in self._forwarders():
-            try:
-                response, _ = await dns.asyncquery.udp_with_fallback(query, forwarder, timeout=_FORWARD_S)
-            except (dns.exception.DNSException, OSError) as error:
-                log.info("the resolver %s does not answer: %s", forwarder, error)
-            else:
-                return response
-        failure = dns.message.make_response(query)
-        failure.flags |= dns.flags.RA
-        failure.set_rcode(dns.rcode.SERVFAIL)
-        return failure
+        if self._forwards >= _MOST_FORWARDS:
+            return _failure(query)
+        self._forwards += 1
+        try:
+            for forwarder in self._forwarders():
+                try:
+                    response, _ = await dns.asyncquery.udp_with_fallback(query, forwarder, timeout=_FORWARD_S)
+                except (dns.exception.DNSException, OSError, ValueError) as error:  # ValueError: it is no address
+                    log.info("the resolver %s does not answer: %s", forwarder, error)
+                else:
+                    return response
+        finally:
+            self._forwards -= 1
+        return _failure(query)
 
     async def _serve_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-                response = await self.resolve(await reader.readexactly(length))
-                if response is None:
-                    return
-                wire = response.to_wire()
-                writer.write(len(wire).to_bytes(2, "big") + wire)
-                await writer.drain()
+        self._streams += 1
+        try:
+            with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while self._streams <= _MOST_STREAMS and await self._answer_stream(reader, writer):
+                    pass
+        finally:
+            self._streams -= 1
+
+    async def _answer_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer the next query of a TCP connection; return whether it was a query. Raises TimeoutError if none comes."""
+        async with asyncio.timeout(_IDLE_S):
+            length = int.from_bytes(await reader.readexactly(2), "big")
+            query = await reader.readexactly(length)
+        response = await self.resolve(query)
+        if response is None:
+            return False
+        wire = response.to_wire(prefer_truncation=True)
+        async with asyncio.timeout(_IDLE_S):
+            writer.write(len(wire).to_bytes(2, "big") + wire)
+            await writer.drain()
+        return True
 
 
 class _Datagrams(asyncio.DatagramProtocol):
