@@ -179,10 +179,10 @@ def _open_guard(a: int, guards: frozenset[int]) -> socket.socket | None:
 
 
 def _listeners(a: int) -> frozenset[int]:
-    """Return the inodes of the guard sockets of a range, read from /proc/net/tcp (proc(5))."""
+    """Return the inodes of the guard sockets of a range, read from proc(5)."""
     packed = int.from_bytes(socket.inet_aton(guard_address(a)), sys.byteorder)
     address = f"{packed:08X}:{GUARD_PORT:04X}"
-    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    rows = (line.split() for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:])
     return frozenset(int(row[9]) for row in rows if row[1] == address and row[3] == _LISTEN)
 
 

@@ -130,12 +130,12 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
 async def _claim(
     options: MachineOptions, networking: PodNetworking, journal: SqliteJournal | None, stack: AsyncExitStack
 ) -> tuple[int, int]:
-    """Claim an address range, and remove the networks of unclaimed ones; return A and the guard's file descriptor."""
+    """Claim an address range, and remove the networks that no headgate uses; return A and the guard's file descriptor."""
     addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
     used = await asyncio.to_thread(used_ranges) if networking == "pod" else ()
     number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS, without=used)
     stack.enter_context(guard)
-    await asyncio.to_thread(remove_unused_networks, keep=number if networking == "pod" else None)
+    await asyncio.to_thread(remove_unused_networks, number, keeps_own=networking == "pod")
     return number, guard.fileno()
 
 

@@ -128,14 +128,15 @@ def used_ranges() -> frozenset[int]:
     )
 
 
-def remove_unused(keep: int | None = None) -> list[str]:
-    """Remove the networks whose headgate and proxies are gone, without that of the range `keep`; return their bridges' names.
+def remove_unused(own: int | None = None, *, keeps_own: bool = False) -> list[str]:
+    """Remove the networks whose headgate and proxies are gone; return their bridges' names.
 
-    Raises OSError and RedirectionError.
+    `own` is the range that the caller has claimed. Its network, of an earlier start, is removed unless `keeps_own`. Raises
+    OSError and RedirectionError.
     """
     if os.geteuid():  # other users can create none
         return []
-    unused = [number for number in _bridges() if number != keep and not is_claimed(number)]
+    unused = [number for number in _bridges() if not (keeps_own if number == own else is_claimed(number))]
     for number in unused:
         remove(number)
     return [bridge_name(number) for number in unused]
@@ -162,8 +163,10 @@ def remove(number: int) -> None:
 
 
 def _bridges() -> list[int]:
-    names = (path.name.removeprefix(_PREFIX) for path in Path("/sys/class/net").glob(f"{_PREFIX}*"))
-    return [int(number) for number in names if number.isdecimal()]
+    with netlink() as opened:
+        names = [str(link.get("ifname")) for link in opened.get_links()]
+    numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    return [int(number) for number in numbers if number.isdecimal()]
 
 
 def _remove_rules(number: int) -> None:

@@ -66,7 +66,7 @@ def create_namespace(place: PodPlace, exclusions: Exclusions | None) -> NetworkN
     With `exclusions`, its TCP connections are redirected to its sidecar, except these. The device at the bridge is created
     with it, and is not yet connected. Raises OSError and RedirectionError.
     """
-    home = os.open("/proc/self/ns/net", os.O_RDONLY)
+    home = os.open(_OWN, os.O_RDONLY)
     try:
         return NetworkNamespace(_in_new_namespace(lambda: _set_up(place, exclusions, home)))
     finally:
@@ -79,7 +79,12 @@ def namespace_of(pid: int, address: str) -> NetworkNamespace | None:
         file = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     except OSError:
         return None
-    if address in _in_thread(lambda: _addresses(file)):
+    try:
+        has_address = address in _in_thread(lambda: _addresses(file))
+    except BaseException:
+        os.close(file)
+        raise
+    if has_address:
         return NetworkNamespace(file)
     os.close(file)
     return None

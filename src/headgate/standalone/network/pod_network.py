@@ -63,7 +63,11 @@ class PodNetwork:
                     return namespace
             machine.disconnect(place)
             namespace = create_namespace(place, exclusions)
-            machine.connect(place)
+            try:
+                machine.connect(place)
+            except BaseException:
+                namespace.close()
+                raise
             return namespace
 
         self._namespace = await asyncio.to_thread(create)
