@@ -25,6 +25,11 @@ PodNetworking = Literal["host", "pod"]
 """Whether pods share the machine's network, or have networks of their own."""
 _FIRST_BYTES: dict[PodNetworking, int] = {"host": 127, "pod": 10}
 FIRST_RANGE, LAST_RANGE = 77, 126
+ALL_RANGES = frozenset(range(FIRST_RANGE, LAST_RANGE + 1))
+OVERLAPPING = (
+    f"routes of this machine overlap all ranges from 10.{FIRST_RANGE}.0.0/16 to 10.{LAST_RANGE}.0.0/16 (`ip route show table all`); "
+    "remove a route"
+)
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
@@ -153,6 +158,8 @@ def claim_range(
                 inodes = (guards & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
                 write_private(record, msgspec.json.encode(_GuardRecord(boot=_boot(), inodes=tuple(sorted(inodes)))))
             return a, guard
+    if frozenset(without) >= ALL_RANGES:
+        raise NoAddress(OVERLAPPING)
     raise NoAddress(
         f"all ranges from 127.{FIRST_RANGE}.0.0/16 to 127.{LAST_RANGE}.0.0/16 are in use: other headgates, or another "
         f"program, listen on their port {GUARD_PORT}; stop one of them"

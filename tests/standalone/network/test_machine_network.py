@@ -1,6 +1,7 @@
 """The machine's part of the pods' network; `tests/e2e/test_pod_networks.py` has it with pods."""
 
 import ctypes
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import TypeVar
 import pytest
 from tests.netns.namespaces import CLONE_NEWNET, missing
 
+from headgate.redirection import iptables
+from headgate.redirection.iptables import RedirectionError
 from headgate.standalone.address_pool import claim_range
+from headgate.standalone.network import choice
 from headgate.standalone.network.machine_network import MachineNetwork, firewall_rules, remove_unused
 from headgate.standalone.network.namespaces import create_namespace
+from headgate.standalone.network.netlink import netlink
 
 T = TypeVar("T")
 in_kernel = pytest.mark.skipif(bool(missing()), reason=missing() or "network namespaces are to be had")
@@ -74,6 +79,55 @@ def test_the_namespace_of_a_pod_is_joined_to_that_of_the_thread_which_creates_it
             namespace.close()
 
     assert "hg80-128-4" in on_another_machine(start)
+
+
+@in_kernel
+def test_routes_and_listeners_that_leave_no_place_for_the_network_are_named() -> None:
+    def try_machine() -> None:
+        assert choice.missing() == ""
+        with socket.create_server(("0.0.0.0", 53)):
+            assert "port 53: Address already in use; stop the program" in choice.missing()
+        with netlink() as opened:
+            opened.link("set", index=1, state="up")
+            opened.route("add", dst="10.0.0.0/8", oif=1)
+        assert "routes of this machine overlap all ranges" in choice.missing()
+
+    on_another_machine(try_machine)
+
+
+@in_kernel
+def test_the_network_is_created_again_and_removed_without_rules_that_remain() -> None:
+    def start() -> None:
+        before = devices()
+        machine = MachineNetwork(80)
+        for _ in range(2):
+            machine.create()
+        rules = iptables.run_program("iptables-save").splitlines()
+        assert sorted(rule for rule in rules if rule.endswith(("-j HEADGATE-80", "-j HEADGATE-80-IN"))) == [
+            "-A FORWARD -j HEADGATE-80",
+            "-A INPUT -j HEADGATE-80-IN",
+            "-A POSTROUTING -j HEADGATE-80",
+        ]
+        machine.remove()
+        assert devices() == before
+        assert "HEADGATE" not in iptables.run_program("iptables-save")
+
+    on_another_machine(start)
+
+
+@in_kernel
+def test_the_devices_are_removed_even_without_iptables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        before = devices()
+        machine = MachineNetwork(80)
+        machine.create()
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
+        with pytest.raises(RedirectionError, match="install the package iptables"):
+            machine.remove()
+        assert devices() == before
+
+    on_another_machine(start)
 
 
 def test_the_outside_reaches_no_pod_and_pods_reach_the_outside_by_the_machines_address() -> None:

@@ -9,6 +9,7 @@ import dns.rcode
 import pytest
 from tests.make.objects import obj, port, service
 
+from headgate.errors import HeadgateError
 from headgate.standalone.network import resolver as resolver_module
 from headgate.standalone.network.records import records_of
 from headgate.standalone.network.resolver import Resolver, answer, machine_resolvers
@@ -122,3 +123,10 @@ async def test_tcp_connections_above_the_limit_and_idle_ones_are_closed(monkeypa
         assert await idle.read() == b""
         idle_writer.close()
         refused_writer.close()
+
+
+async def test_a_port_that_another_program_has_is_an_error_with_the_ways_out() -> None:
+    resolver = Resolver(MemoryStore(), "cluster.local", tuple)
+    message = r"Address already in use; stop the program .* or use --network host"
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(HeadgateError, match=message):
+        await resolver.serving("127.0.0.1", other.getsockname()[1]).__aenter__()

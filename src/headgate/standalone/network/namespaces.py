@@ -90,18 +90,19 @@ def namespace_of(pid: int, address: str) -> NetworkNamespace | None:
     return None
 
 
-def try_namespace() -> None:
-    """Check that this machine has all that networks of pods need, in a namespace that ends at once.
+def try_namespace(create_machine: Callable[[], None]) -> None:
+    """Set up the network of a pod, and that of the machine by `create_machine`, in a namespace that ends at once.
 
     Raises OSError and RedirectionError.
     """
 
     def build() -> None:
+        _set_sysctls()
         with netlink() as opened:
-            opened.link("add", ifname="bridge", kind="bridge")
             opened.link("add", ifname="pod", kind="veth", peer={"ifname": "eth0"})
             opened.link("set", index=_LOOPBACK_INDEX, state="up")
         iptables.apply(_redirection(Exclusions()))
+        create_machine()
 
     os.close(_in_new_namespace(build))
 
@@ -123,9 +124,7 @@ def _in_new_namespace(build: Callable[[], None]) -> int:
 
 
 def _set_up(place: PodPlace, exclusions: Exclusions | None, home: int) -> None:
-    _LOWEST_PORT.write_text("0")  # as container runtimes do: programs of all users may listen on all ports
-    if _NO_IPV6.exists():
-        _NO_IPV6.write_text("1")  # only loopback has IPv6, else there would be connections that are not redirected
+    _set_sysctls()
     with netlink() as opened:
         opened.link("set", index=_LOOPBACK_INDEX, state="up")
         opened.link("add", ifname="eth0", kind="veth", peer={"ifname": place.device, "net_ns_fd": home})
@@ -135,6 +134,12 @@ def _set_up(place: PodPlace, exclusions: Exclusions | None, home: int) -> None:
         opened.route("add", dst="default", gateway=place.gateway)
     if exclusions is not None:
         iptables.apply(_redirection(exclusions))
+
+
+def _set_sysctls() -> None:
+    _LOWEST_PORT.write_text("0")  # as container runtimes do: programs of all users may listen on all ports
+    if _NO_IPV6.exists():
+        _NO_IPV6.write_text("1")  # only loopback has IPv6, else there would be connections that are not redirected
 
 
 def _redirection(exclusions: Exclusions) -> RedirectionRules:

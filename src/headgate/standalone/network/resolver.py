@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
@@ -21,6 +22,7 @@ import dns.resolver
 import dns.rrset
 from dns.message import Message, QueryMessage
 
+from headgate.errors import HeadgateError
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
@@ -104,16 +106,21 @@ class Resolver:
 
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int = DNS_PORT) -> AsyncIterator[None]:
-        """Serve UDP and TCP during the context. Raises OSError."""
+        """Serve UDP and TCP during the context. Raises HeadgateError."""
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self), local_addr=(address, port), family=socket.AF_INET
-        )
-        try:
-            async with await asyncio.start_server(self._serve_stream, address, port):
-                yield
-        finally:
-            transport.close()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                transport, _ = await loop.create_datagram_endpoint(
+                    lambda: _Datagrams(self), local_addr=(address, port), family=socket.AF_INET
+                )
+                stack.callback(transport.close)
+                await stack.enter_async_context(await asyncio.start_server(self._serve_stream, address, port))
+            except OSError as error:
+                raise HeadgateError(
+                    f"the resolver of the pods can't listen on {address}, port {port}: {os.strerror(error.errno or 0)}; stop the "
+                    f"program that listens on the port (`ss -lnp 'sport = :{port}'`), or use --network host"
+                ) from error
+            yield
 
     async def resolve(self, wire: bytes) -> Message | None:
         """Return the answer to a query; None if it is malformed. An error is an answer too, so that no object stops all names."""
