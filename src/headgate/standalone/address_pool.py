@@ -125,6 +125,12 @@ def gateway_address(a: int) -> str:
     return f"{_FIRST_BYTES['pod']}.{a}.255.254"
 
 
+def machine_address(address: str) -> str:
+    """Return the address at which a pod, by its own address, reaches programs of the machine that listen on all addresses."""
+    a = range_of(address)
+    return gateway_address(a) if a is not None and address.startswith(f"{_FIRST_BYTES['pod']}.") else "127.0.0.1"
+
+
 def is_claimed(a: int) -> bool:
     """Return whether a headgate, or a proxy that it has started, has the guard socket of a range."""
     return bool(_listeners(a))

@@ -19,7 +19,7 @@ from headgate.redirection.rules import rules
 from headgate.standalone.isolation import Isolation, MountPoint
 from headgate.standalone.network.machine_network import MachineNetwork
 from headgate.standalone.network.namespaces import NetworkNamespace, create_namespace, namespace_of
-from headgate.standalone.network.pod_files import HOSTS, RESOLVER, SWITCH, PodName, pod_files
+from headgate.standalone.network.pod_files import PodName, machine_files, pod_files
 
 _CHUNK_BYTES = 1 << 16
 
@@ -121,11 +121,10 @@ class PodNetwork:
         """
         if self._networks is None or self._namespace is None:
             return []
-        machine = {path: Path(path).read_text() for path in (RESOLVER, HOSTS, SWITCH) if Path(path).exists()}
         resolver, domain = self._networks.machine.gateway, self._networks.domain
         mounts = []
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for path, text in pod_files(pod, resolver=resolver, domain=domain, machine=machine).items():
+        for path, text in pod_files(pod, resolver=resolver, domain=domain, machine=machine_files()).items():
             source = directory / Path(path).name
             source.write_text(text)
             source.chmod(0o644)  # for programs of all users

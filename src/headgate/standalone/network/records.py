@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headgate.resources.meta import Object, part
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
-_LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
+LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 
 
 class ServiceTarget(NamedTuple):
@@ -99,7 +99,7 @@ def _is_ipv4(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    return all(0 < len(label) <= _LONGEST_LABEL for label in text.split("."))
+    return all(0 < len(label) <= LONGEST_LABEL for label in text.split("."))
 
 
 def _ancestors(name: str, domain: str) -> Iterator[str]:

@@ -238,5 +238,5 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 def machine_resolvers(path: Path = Path("/etc/resolv.conf")) -> list[str]:
     """Return the addresses of the machine's resolvers, read again at each call, because a machine changes its network."""
-    words = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    words = (line.split() for line in path.read_text(errors="replace").splitlines()) if path.exists() else ()
     return [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"]
