@@ -32,7 +32,7 @@ async def test_pods_whose_sidecar_does_not_fit_their_network_are_deleted(network
     assert names == kept
 
 
-async def test_a_pod_that_no_controller_creates_again_is_named_and_keeps_finalizers_of_others(caplog) -> None:
+async def test_a_pod_that_no_controller_creates_again_is_named_and_keeps_further_finalizers(caplog) -> None:
     store = MemoryStore()
     annotations = {SIDECAR: "explicit"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}

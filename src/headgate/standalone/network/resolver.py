@@ -30,7 +30,7 @@ from headgate.standalone.network.records import Records, records_of
 
 DNS_PORT = 53
 _TTL_S = 5  # as kube-dns: programs see a new address soon
-_FORWARD_S = 1.5  # seconds to wait for one of the machine's resolvers; programs ask again after 5 s (resolv.conf(5))
+_FORWARD_S = 1.5  # seconds to wait for one of the machine's resolvers; programs send their query again after 5 s (resolv.conf(5))
 _MOST_FORWARDS = 500  # each has a socket
 _IDLE_S = 10.0  # seconds until a TCP connection without a query is closed
 _MOST_STREAMS = 100
