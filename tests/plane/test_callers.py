@@ -12,7 +12,7 @@ WEB = "sidecar/default/web-0"
 SHARED = "spiffe://a/ns/default/sa/web"
 
 
-def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
+def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent", gateways=()):
     def workload(name, address, identity=""):
         return Workload(
             name=name,
@@ -33,7 +33,7 @@ def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
         ),
         endpoints=(Endpoints(ref=PortRef("default/legacy", 80), ready=(legacy,)),),
     )
-    return CallerFinder(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
+    return CallerFinder(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))), gateways)
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
@@ -52,6 +52,13 @@ def test_requests_from_loopback_have_a_caller_only_if_no_proxy_could_have_sent_t
     """Sidecars send no plaintext after clients have switched to mutual TLS."""
     found = callers(tls_mode, "explicit")(WEB, "127.0.0.1", "")
     assert found == (Peer(outside="127.0.0.1") if tls_mode.clients_use_tls else None)
+
+
+@pytest.mark.parametrize("tls_mode", TlsMode)
+def test_requests_from_the_gateways_address_have_a_caller_only_if_no_proxy_could_have_sent_them(tls_mode):
+    """Pods with networks of their own see the gateway's requests, which it counts, from the address of the machine."""
+    caller = callers(tls_mode, gateways=["10.80.255.254"])(WEB, "10.80.255.254", "")
+    assert caller == (Peer(outside="10.80.255.254") if tls_mode.clients_use_tls else None)
 
 
 def test_before_the_first_build_a_caller_is_identified_by_its_address():

@@ -125,3 +125,9 @@ def test_the_error_for_an_unreadable_table_names_the_missing_capabilities(instal
     (tmp_path / "iptables-save").write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 4\n")
     with pytest.raises(RedirectionError, match=r"Permission denied.* run it as root with the capabilities NET_ADMIN"):
         iptables.apply(WANTED)
+
+
+def test_programs_outside_path_are_found_and_a_restore_waits_for_other_changes(install, tmp_path):
+    install("iptables", restore=f"echo $* > {tmp_path}/arguments; /bin/cat > /dev/null")
+    iptables.restore("iptables", "*nat\nCOMMIT\n")
+    assert (tmp_path / "arguments").read_text() == "--wait --noflush\n"

@@ -116,3 +116,8 @@ def test_a_range_that_the_machine_uses_otherwise_is_not_claimed():
     number, guard = claim_range(UNUSED, without={UNUSED})
     with guard:
         assert number != UNUSED
+
+
+def test_the_error_names_routes_if_they_overlap_all_ranges():
+    with pytest.raises(NoAddress, match="routes of this machine overlap all ranges"):
+        claim_range(without=range(77, 127))

@@ -113,8 +113,8 @@ def up(
 ) -> None:
     """Run manifests on this machine: API, workloads and Envoy.
 
-    Everything listens on loopback only. Ctrl-C stops all processes. The objects stay for the next start, except with
-    --ephemeral.
+    By default, other machines reach nothing of it: it listens on loopback and, with --network pod, in the network of the pods.
+    Ctrl-C stops all processes. The objects stay for the next start, except with --ephemeral.
     """
     check_paths(paths)
     messages = Messages(note)

@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from headgate.compiler.report import Compiled
@@ -31,8 +31,9 @@ class _CallerIndex(NamedTuple):
 class CallerFinder:
     """Finds the callers of reported requests in the current mesh, as a `telemetry.reports.series.FindCaller`."""
 
-    def __init__(self, compiled: Latest[Compiled | None]) -> None:
+    def __init__(self, compiled: Latest[Compiled | None], gateways: Collection[str] = ()) -> None:
         self._compiled = compiled
+        self._gateways = gateways
         self._index = _CallerIndex()
 
     def __call__(self, node_id: str, address: str, identity: str) -> Peer | None:
@@ -42,9 +43,9 @@ class CallerFinder:
         belongs to none of them, the returned peer names the identity. Returns None if the caller's own proxy has
         counted the request.
 
-        Sidecars with explicit capture call from a loopback address, like other programs on the machine. While a pod
-        accepts plaintext from such sidecars, the result for loopback is None, because a sidecar counted most of these
-        requests.
+        Sidecars with explicit capture call from a loopback address, like other programs on the machine, and pods with
+        networks of their own are called from an address of `gateways`. While a pod accepts plaintext from such proxies, the
+        result for these addresses is None, because a proxy counted most of these requests.
         """
         index = self._current_index()
         if identity:
@@ -52,7 +53,10 @@ class CallerFinder:
         if address in index.proxied:
             return None
         called = index.workloads.get(node_id.removeprefix(f"{SIDECAR}/"))
-        if called and not called.tls_mode.clients_use_tls and called.capture == "explicit" and _is_loopback(address):
+        from_proxy = address in self._gateways or (
+            called is not None and called.capture == "explicit" and _is_loopback(address)
+        )
+        if called and not called.tls_mode.clients_use_tls and from_proxy:
             return None
         pod = index.pods.get(address, "")
         return Peer(pod=pod) if pod else Peer(outside=address)

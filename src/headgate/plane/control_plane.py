@@ -78,7 +78,7 @@ class ControlPlane:
         self.traffic = Receiver(
             Windows(shortest=SHORTEST_REPORTS * stats_sink.EVICTION_SECONDS / proxies.reports_per_eviction),
             proxies.reports_per_eviction,
-            Finders(CallerFinder(loop.compiled), CallFinder(loop.compiled)),
+            Finders(CallerFinder(loop.compiled, proxies.host.addresses), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,
         )
         findings = (*ports.findings, *ports.unwritten)

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -51,11 +51,13 @@ class HostProxies(NamedTuple):
     """The gateways and the paths that the host sets before the first build.
 
     `gateways` has the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
-    `headgate try` uses.
+    `headgate try` uses. `addresses` has the IP addresses from which these proxies, and other programs of the machine, call pods
+    with networks of their own.
     """
 
     gateways: Sequence[Node] = ()
     try_sockets: Callable[[str], str] = lambda _node_id: ""
+    addresses: Collection[str] = ()
 
 
 class Build(NamedTuple):

@@ -105,19 +105,19 @@ def _change_loopback(request: int, *, ignored: int) -> None:
 
 
 def _apply(table: Table, text: str) -> None:
-    run_program(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
+    restore(table.program, update_transaction(text, table.saved))
     _verify(table, text)
 
 
 def _confirm(table: Table, text: str) -> FamilyOutcome:
-    run_program(f"{table.program}-restore", "--noflush", stdin=confirmation_transaction(text))
+    restore(table.program, confirmation_transaction(text))
     return FamilyOutcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
 
 
 def _clean(table: Table) -> FamilyOutcome:
     steps = removal_transaction(table.saved)
     if steps:
-        run_program(f"{table.program}-restore", "--noflush", stdin=steps)
+        restore(table.program, steps)
         if left := own_rules(_save(table.program)):
             raise RedirectionError(f"{table.program} still has {left[0]!r} after the removal; run the command again")
     return FamilyOutcome(table.family, Path(table.program).name, changed=bool(steps))
@@ -182,15 +182,17 @@ def _readable_tables(base: str) -> list[Table]:
 
 def _programs(base: str) -> list[str]:
     """Return the paths of the installed variants of a program, such as `iptables-nft`, that have a -save program."""
-    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}"
     by_version: dict[str, str] = {}
     for variant in VARIANTS:
-        program = shutil.which(base + variant, path=path)
-        save = shutil.which(f"{base}{variant}-save", path=path)
+        program, save = _path(base + variant), _path(f"{base}{variant}-save")
         if program and save:
             version = run_program(program, "--version").strip()
             by_version.setdefault(version, program)  # `iptables` is an alias of one of the variants
     return list(by_version.values())
+
+
+def _path(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}")
 
 
 def _unusable(base: str, failures: Sequence[str]) -> str:
@@ -206,11 +208,19 @@ def _save(program: str) -> str:
     return run_program(f"{program}-save", "-t", "nat")
 
 
+def restore(program: str, transaction: str) -> None:
+    """Change tables by the -restore program of `iptables` or a variant, after other changes have ended. Raises RedirectionError."""
+    run_program(f"{program}-restore", "--wait", "--noflush", stdin=transaction)
+
+
 def run_program(*command: str, stdin: str = "") -> str:
     """Run a program of iptables, which changes the network namespace of this thread; return its output. Raises RedirectionError."""
+    program = _path(command[0])
+    if not program:
+        raise RedirectionError(f"{command[0]} is not installed: install the package iptables")
     try:
         done = subprocess.run(  # noqa: S603 - paths of the programs named above
-            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            (program, *command[1:]), input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RedirectionError(f"{command[0]} can't be run: {error}") from error

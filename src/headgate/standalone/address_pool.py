@@ -25,6 +25,11 @@ PodNetworking = Literal["host", "pod"]
 """Whether pods share the machine's network, or have networks of their own."""
 _FIRST_BYTES: dict[PodNetworking, int] = {"host": 127, "pod": 10}
 FIRST_RANGE, LAST_RANGE = 77, 126
+ALL_RANGES = frozenset(range(FIRST_RANGE, LAST_RANGE + 1))
+OVERLAPPING = (
+    f"routes of this machine overlap all ranges from 10.{FIRST_RANGE}.0.0/16 to 10.{LAST_RANGE}.0.0/16 (`ip route show table all`); "
+    "remove a route"
+)
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
@@ -120,6 +125,12 @@ def gateway_address(a: int) -> str:
     return f"{_FIRST_BYTES['pod']}.{a}.255.254"
 
 
+def machine_address(address: str) -> str:
+    """Return the address at which a pod, by its own address, reaches programs of the machine that listen on all addresses."""
+    a = range_of(address)
+    return gateway_address(a) if a is not None and address.startswith(f"{_FIRST_BYTES['pod']}.") else "127.0.0.1"
+
+
 def is_claimed(a: int) -> bool:
     """Return whether a headgate, or a proxy that it has started, has the guard socket of a range."""
     return bool(_listeners(a))
@@ -153,6 +164,8 @@ def claim_range(
                 inodes = (guards & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
                 write_private(record, msgspec.json.encode(_GuardRecord(boot=_boot(), inodes=tuple(sorted(inodes)))))
             return a, guard
+    if frozenset(without) >= ALL_RANGES:
+        raise NoAddress(OVERLAPPING)
     raise NoAddress(
         f"all ranges from 127.{FIRST_RANGE}.0.0/16 to 127.{LAST_RANGE}.0.0/16 are in use: other headgates, or another "
         f"program, listen on their port {GUARD_PORT}; stop one of them"
@@ -179,10 +192,10 @@ def _open_guard(a: int, guards: frozenset[int]) -> socket.socket | None:
 
 
 def _listeners(a: int) -> frozenset[int]:
-    """Return the inodes of the guard sockets of a range, read from /proc/net/tcp (proc(5))."""
+    """Return the inodes of the guard sockets of a range, read from proc(5)."""
     packed = int.from_bytes(socket.inet_aton(guard_address(a)), sys.byteorder)
     address = f"{packed:08X}:{GUARD_PORT:04X}"
-    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    rows = (line.split() for line in Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:])
     return frozenset(int(row[9]) for row in rows if row[1] == address and row[3] == _LISTEN)
 
 

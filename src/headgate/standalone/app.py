@@ -201,7 +201,8 @@ def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:
 def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(setup.info.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
-    proxies = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)))
+    addresses = [setup.networks.machine.gateway] if setup.networks else []
+    proxies = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)), addresses)
     reports = stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS)
     return ProxyOptions(proxies, lambda _pods: tokens, reports, shares_clock=True)
 

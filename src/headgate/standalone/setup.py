@@ -14,6 +14,7 @@ from headgate.admission.chain import admission, object_check
 from headgate.admission.injection import Sidecars, explicit_sidecars, sidecars_in_networks
 from headgate.api.exposition import PATH
 from headgate.errors import HeadgateError
+from headgate.objects.events import EventRecorder
 from headgate.objects.gateways import ensure_class
 from headgate.proxy_programs.programs import find_program
 from headgate.settings import Settings
@@ -33,6 +34,7 @@ from headgate.standalone.network.machine_network import remove_unused as remove_
 from headgate.standalone.network.pod_network import PodNetworks
 from headgate.standalone.options import MachineOptions
 from headgate.standalone.pods.misplaced import delete_misplaced
+from headgate.standalone.pods.runtime import COMPONENT
 from headgate.standalone.runtime_directory import claimed, remove_unused
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 from headgate.standalone.state_directory import state_directory
@@ -106,7 +108,7 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         journal=journal,
     )
     await reserve_cluster_ips(store, addresses)
-    await delete_misplaced(store, networking)
+    await delete_misplaced(store, EventRecorder(store, COMPONENT), networking)
     await ensure_class(store, CLASS_DESCRIPTION)
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
@@ -130,12 +132,12 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
 async def _claim(
     options: MachineOptions, networking: PodNetworking, journal: SqliteJournal | None, stack: AsyncExitStack
 ) -> tuple[int, int]:
-    """Claim an address range, and remove the networks of unclaimed ones; return A and the guard's file descriptor."""
+    """Claim an address range, and remove the networks that no headgate uses; return A and the guard's file descriptor."""
     addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
     used = await asyncio.to_thread(used_ranges) if networking == "pod" else ()
     number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS, without=used)
     stack.enter_context(guard)
-    await asyncio.to_thread(remove_unused_networks, keep=number if networking == "pod" else None)
+    await asyncio.to_thread(remove_unused_networks, number, keeps_own=networking == "pod")
     return number, guard.fileno()
 
 

@@ -1,6 +1,133 @@
-"""The machine's part of the pods' network, as values; `tests/e2e/test_pod_networks.py` has it in the kernel."""
+"""The machine's part of the pods' network; `tests/e2e/test_pod_networks.py` has it with pods."""
 
-from headgate.standalone.network.machine_network import MachineNetwork, firewall_rules
+import ctypes
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.netns.namespaces import CLONE_NEWNET, missing
+
+from headgate.redirection import iptables
+from headgate.redirection.iptables import RedirectionError
+from headgate.standalone.address_pool import claim_range
+from headgate.standalone.network import choice
+from headgate.standalone.network.machine_network import MachineNetwork, firewall_rules, remove_unused
+from headgate.standalone.network.namespaces import create_namespace
+from headgate.standalone.network.netlink import netlink
+
+T = TypeVar("T")
+in_kernel = pytest.mark.skipif(bool(missing()), reason=missing() or "network namespaces are to be had")
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+
+
+def on_another_machine(work: Callable[[], T]) -> T:
+    """Run a function in a thread with a new network namespace in place of the machine's."""
+
+    def run() -> T:
+        assert ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0
+        return work()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(run).result()
+
+
+def devices() -> list[str]:
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    return [line.partition(":")[0].strip() for line in lines]
+
+
+@in_kernel
+def test_a_start_without_networks_of_pods_removes_that_of_its_own_range() -> None:
+    def start() -> None:
+        FORWARDING.write_text("0")
+        before = devices()
+        number, guard = claim_range()
+        with guard:
+            MachineNetwork(number).create()
+            assert remove_unused(number, keeps_own=True) == []
+            assert FORWARDING.read_text() == "1\n"
+            assert remove_unused(number) == [f"headgate{number}"]
+        assert devices() == before
+        assert FORWARDING.read_text() == "0\n"
+
+    on_another_machine(start)
+
+
+@in_kernel
+def test_a_start_keeps_the_network_of_another_headgate() -> None:
+    def start() -> list[str]:
+        number, guard = claim_range()
+        with guard:
+            MachineNetwork(number).create()
+            return remove_unused(number + 1)
+
+    assert on_another_machine(start) == []
+
+
+@in_kernel
+def test_the_namespace_of_a_pod_is_joined_to_that_of_the_thread_which_creates_it() -> None:
+    def start() -> list[str]:
+        machine = MachineNetwork(80)
+        machine.create()
+        namespace = create_namespace(machine.place("10.80.128.4"), None)
+        try:
+            return devices()
+        finally:
+            namespace.close()
+
+    assert "hg80-128-4" in on_another_machine(start)
+
+
+@in_kernel
+def test_routes_and_listeners_that_leave_no_place_for_the_network_are_named() -> None:
+    def try_machine() -> None:
+        assert choice.missing() == ""
+        with socket.create_server(("0.0.0.0", 53)):
+            assert "port 53: Address already in use; stop the program" in choice.missing()
+        with netlink() as opened:
+            opened.link("set", index=1, state="up")
+            opened.route("add", dst="10.0.0.0/8", oif=1)
+        assert "routes of this machine overlap all ranges" in choice.missing()
+
+    on_another_machine(try_machine)
+
+
+@in_kernel
+def test_the_network_is_created_again_and_removed_without_rules_that_remain() -> None:
+    def start() -> None:
+        before = devices()
+        machine = MachineNetwork(80)
+        for _ in range(2):
+            machine.create()
+        rules = iptables.run_program("iptables-save").splitlines()
+        assert sorted(rule for rule in rules if rule.endswith(("-j HEADGATE-80", "-j HEADGATE-80-IN"))) == [
+            "-A FORWARD -j HEADGATE-80",
+            "-A INPUT -j HEADGATE-80-IN",
+            "-A POSTROUTING -j HEADGATE-80",
+        ]
+        machine.remove()
+        assert devices() == before
+        assert "HEADGATE" not in iptables.run_program("iptables-save")
+
+    on_another_machine(start)
+
+
+@in_kernel
+def test_the_devices_are_removed_even_without_iptables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        before = devices()
+        machine = MachineNetwork(80)
+        machine.create()
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
+        with pytest.raises(RedirectionError, match="install the package iptables"):
+            machine.remove()
+        assert devices() == before
+
+    on_another_machine(start)
 
 
 def test_the_outside_reaches_no_pod_and_pods_reach_the_outside_by_the_machines_address() -> None:

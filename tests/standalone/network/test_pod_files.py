@@ -1,6 +1,6 @@
 """The files by which programs of a pod resolve names."""
 
-from headgate.standalone.network.pod_files import HOSTS, RESOLVER, SWITCH, PodName, pod_files
+from headgate.standalone.network.pod_files import HOSTS, RESOLVER, SWITCH, PodName, host_name, machine_files, pod_files
 
 CART = PodName("shop", "cart-0", "cart", "10.80.128.4")
 
@@ -29,3 +29,14 @@ def test_names_come_from_files_and_dns_alone() -> None:
     written = files(switch="passwd: files\nhosts: files resolve [!UNAVAIL=return] dns\nnetworks: files\n")[SWITCH]
     assert written == "passwd: files\nhosts: files dns\nnetworks: files\n"
     assert SWITCH not in files()
+
+
+def test_a_host_name_is_cut_to_a_label_of_dns() -> None:
+    assert host_name("cart-0") == "cart-0"
+    assert host_name("c" * 62 + "-" + "0" * 9) == "c" * 62
+
+
+def test_files_of_the_machine_in_another_encoding_are_read(tmp_path) -> None:
+    path = tmp_path / "resolv.conf"
+    path.write_bytes(b"# Z\xfcrich\nsearch example.org\n")
+    assert machine_files([str(path), str(tmp_path / "missing")]) == {str(path): "# Z\ufffdrich\nsearch example.org\n"}

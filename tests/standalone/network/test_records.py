@@ -42,3 +42,18 @@ def test_an_external_name_is_an_alias_in_lower_case() -> None:
 def test_the_names_between_a_record_and_the_domain_exist() -> None:
     assert {"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"} <= RECORDS.names
     assert "other.svc.cluster.local" not in RECORDS.names
+
+
+def test_ports_without_a_number_and_addresses_and_names_that_dns_cannot_have_are_left_out() -> None:
+    six = endpoint_slice("db", [endpoint("fd00::4", namespace="shop")], {"sql": 5432}, namespace="shop")
+    domain_name = endpoint_slice("db", [endpoint("db.example.org", namespace="shop")], {"sql": 5432}, namespace="shop")
+    long = {**endpoint("10.80.128.7", namespace="shop"), "hostname": "d" * 64}
+    all_ports = {**endpoint_slice("db", [NAMED, long], {"sql": 1}, namespace="shop"), "ports": [{"name": "sql"}]}
+    alias = obj("Service", "far", namespace="shop", spec={"type": "ExternalName", "externalName": f"{'d' * 64}.org"})
+    records = records_of([DB, alias], [six, domain_name, all_ports], DOMAIN)
+    assert records.addresses == {
+        "db.shop.svc.cluster.local": ("10.80.128.4",),
+        "db-0.db.shop.svc.cluster.local": ("10.80.128.4",),
+    }
+    assert not records.services
+    assert not records.aliases

@@ -1,9 +1,16 @@
 """Answers of the pods' resolver, and what it forwards."""
 
+import asyncio
+import socket
+
+import dns.asyncquery
 import dns.message
 import dns.rcode
+import pytest
 from tests.make.objects import obj, port, service
 
+from headgate.errors import HeadgateError
+from headgate.standalone.network import resolver as resolver_module
 from headgate.standalone.network.records import records_of
 from headgate.standalone.network.resolver import Resolver, answer, machine_resolvers
 from headgate.standalone.store.memory import MemoryStore
@@ -13,6 +20,7 @@ ALIAS = obj("Service", "alias", spec={"type": "ExternalName", "externalName": "c
 OUTSIDE = obj("Service", "outside", spec={"type": "ExternalName", "externalName": "example.org"})
 LOOP = obj("Service", "loop", spec={"type": "ExternalName", "externalName": "loop.default.svc.cluster.local"})
 RECORDS = records_of([CART, ALIAS, OUTSIDE, LOOP], [], "cluster.local")
+OUTSIDE_QUERY = dns.message.make_query("example.org", "A").to_wire()
 CART_NAME = "cart.default.svc.cluster.local"
 
 
@@ -64,3 +72,61 @@ def test_the_resolvers_of_the_machine_are_read_from_its_file(tmp_path) -> None:
     assert machine_resolvers(path) == []
     path.write_text("# comment\nsearch example.org\nnameserver 192.0.2.1\nnameserver 127.0.0.53\n")
     assert machine_resolvers(path) == ["192.0.2.1", "127.0.0.53"]
+
+
+async def test_an_error_is_an_answer_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def no_resolvers() -> list[str]:
+        raise RuntimeError("the file is damaged")
+
+    resolver = Resolver(MemoryStore(), "cluster.local", no_resolvers)
+    for _ in range(2):
+        response = await resolver.resolve(OUTSIDE_QUERY)
+        assert response
+        assert response.rcode() == dns.rcode.SERVFAIL
+    assert len(caplog.messages) == 1
+
+
+async def test_a_resolver_of_the_machine_that_is_no_address_is_passed_over() -> None:
+    response = await Resolver(MemoryStore(), "cluster.local", lambda: ["no address"]).resolve(OUTSIDE_QUERY)
+    assert response
+    assert response.rcode() == dns.rcode.SERVFAIL
+
+
+async def test_queries_above_the_limit_of_forwards_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = asyncio.Event()
+
+    async def silent(*_: object, **__: object) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(dns.asyncquery, "udp_with_fallback", silent)
+    monkeypatch.setattr(resolver_module, "_MOST_FORWARDS", 1)
+    resolver = Resolver(MemoryStore(), "cluster.local", lambda: ["192.0.2.1"])
+    first = asyncio.create_task(resolver.resolve(OUTSIDE_QUERY))
+    await waiting.wait()
+    response = await resolver.resolve(OUTSIDE_QUERY)
+    first.cancel()
+    assert response
+    assert response.rcode() == dns.rcode.SERVFAIL
+
+
+async def test_tcp_connections_above_the_limit_and_idle_ones_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver_module, "_MOST_STREAMS", 1)
+    monkeypatch.setattr(resolver_module, "_IDLE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with Resolver(MemoryStore(), "cluster.local", tuple).serving("127.0.0.1", port):
+        idle, idle_writer = await asyncio.open_connection("127.0.0.1", port)
+        refused, refused_writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await refused.read() == b""
+        assert not idle.at_eof()
+        assert await idle.read() == b""
+        idle_writer.close()
+        refused_writer.close()
+
+
+async def test_a_port_that_another_program_has_is_an_error_with_the_ways_out() -> None:
+    resolver = Resolver(MemoryStore(), "cluster.local", tuple)
+    message = r"Address already in use; stop the program .* or use --network host"
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(HeadgateError, match=message):
+        await resolver.serving("127.0.0.1", other.getsockname()[1]).__aenter__()

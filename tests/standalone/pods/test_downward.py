@@ -4,12 +4,14 @@ import os
 from typing import Any
 
 import pytest
+from tests.make.objects import pod
 
-from headgate.resources.core.pod_spec import Container
+from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.core.pod_volumes import ResourceFieldRef
 from headgate.resources.decode import read
-from headgate.standalone.pods.downward import resource_value
+from headgate.standalone.pods.downward import field_value, resource_value
 from headgate.standalone.pods.runs import ConfigError
+from headgate.standalone.pods.status import ObservedPod, pod_status
 
 RESOURCES = {"limits": {"cpu": "1500m", "memory": "64Mi"}, "requests": {"memory": "1M"}}
 
@@ -47,3 +49,11 @@ def test_without_a_limit_the_value_is_what_the_machine_has():
 def test_the_error_names_what_is_wrong(resource, divisor, message):
     with pytest.raises(ConfigError, match=message):
         value(resource, divisor)
+
+
+@pytest.mark.parametrize(("address", "host"), [("127.80.128.4", "127.0.0.1"), ("10.80.128.4", "10.80.255.254")])
+def test_the_address_of_the_host_is_reachable_from_the_pod(address, host):
+    made = read(pod("web"), Pod)
+    for path in ("status.hostIP", "status.hostIPs"):
+        assert field_value(made, path, address=address, where="env[0]") == host
+    assert pod_status(pod("web"), made, {}, ObservedPod(address, now=0.0))["hostIP"] == host

@@ -3,6 +3,7 @@
 import pytest
 from tests.make.objects import pod
 
+from headgate.objects.events import EventRecorder
 from headgate.resources.core.pod_metadata import PROCESS, SIDECAR
 from headgate.standalone.pods.binding import FINALIZER
 from headgate.standalone.pods.misplaced import delete_misplaced
@@ -26,6 +27,23 @@ async def test_pods_whose_sidecar_does_not_fit_their_network_are_deleted(network
         stored = await store.create(made)
         phase = "Succeeded" if name == "ended" else "Running"
         await store.update({**stored, "status": {"phase": phase}}, subresource="status")
-    await delete_misplaced(store, networking)
+    await delete_misplaced(store, EventRecorder(store, "headgate"), networking)
     names = sorted(left["metadata"]["name"] for left in (await store.list("", "Pod")).items)
     assert names == kept
+
+
+async def test_a_pod_that_no_controller_creates_again_is_named_and_keeps_further_finalizers(caplog) -> None:
+    store = MemoryStore()
+    annotations = {SIDECAR: "explicit"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
+    await store.create(pod("owned", "127.80.128.4", annotations=annotations, metadata={"ownerReferences": [owner]}))
+    finalizers = [FINALIZER, "example.org/backup"]
+    await store.create(pod("alone", "127.80.128.5", annotations=annotations, metadata={"finalizers": finalizers}))
+    await delete_misplaced(store, EventRecorder(store, "headgate"), "pod")
+    (message,) = caplog.messages
+    assert message.startswith("pod default/alone: its sidecar does not fit --network pod")
+    (event,) = (await store.list("", "Event")).items
+    assert (event["involvedObject"]["name"], event["reason"]) == ("alone", "NetworkChanged")
+    (left,) = (await store.list("", "Pod")).items
+    assert left["metadata"]["finalizers"] == ["example.org/backup"]
+    assert left["metadata"]["deletionTimestamp"]

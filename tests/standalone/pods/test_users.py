@@ -14,7 +14,7 @@ from headgate.resources.decode import read
 from headgate.standalone.isolation import MountSupport
 from headgate.standalone.pods import users
 from headgate.standalone.pods.runs import ConfigError
-from headgate.standalone.pods.users import ContainerUser, container_user
+from headgate.standalone.pods.users import ContainerUser, container_user, proxy_group
 
 UNKNOWN = 54321
 
@@ -34,6 +34,19 @@ def test_the_context_of_the_container_precedes_that_of_the_pod():
 def test_a_user_without_a_group_has_the_one_of_this_machine_or_its_own_number():
     assert user_of({"runAsUser": 0}, None).group == 0
     assert user_of({"runAsUser": UNKNOWN}, None) == (UNKNOWN, UNKNOWN, ())
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "group"),
+    [
+        (None, None, 1337),
+        ({"fsGroup": 1337, "supplementalGroups": [1338]}, {"runAsGroup": 1339}, 1340),
+        ({"runAsUser": 1337}, None, 1338),  # its group has its number
+    ],
+)
+def test_a_program_is_not_in_the_group_whose_connections_bypass_the_sidecar(shared: Any, own: Any, group: int) -> None:
+    made = read(pod("web", containers=[container(securityContext=own)], securityContext=shared), Pod)
+    assert proxy_group(made) == group
 
 
 def test_root_is_rejected_where_it_is_forbidden():

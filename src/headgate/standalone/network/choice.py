@@ -1,13 +1,17 @@
 """The choice of `headgate up --network`: whether pods get networks of their own on this machine."""
 
+import ipaddress
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from headgate.errors import HeadgateError
 from headgate.option import parse_collector
-from headgate.standalone.address_pool import PodNetworking
+from headgate.redirection.rules import DNS_PORT
+from headgate.standalone.address_pool import ALL_RANGES, FIRST_RANGE, OVERLAPPING, PodNetworking
+from headgate.standalone.network.machine_network import MachineNetwork, used_ranges
 from headgate.standalone.network.namespaces import try_namespace
 
 NetworkOption = Literal["host", "pod", "auto"]
@@ -50,7 +54,25 @@ def missing() -> str:
     if os.geteuid():
         return "only root can create network namespaces; run headgate as root"
     try:
-        try_namespace()
+        if used_ranges() >= ALL_RANGES:
+            return OVERLAPPING
+        try_namespace(MachineNetwork(FIRST_RANGE).create)
     except (OSError, HeadgateError) as error:
         return f"a network namespace can't be set up: {error}"
+    return _port_fault()
+
+
+def _port_fault() -> str:
+    """Return why no resolver can listen on port 53 of an address."""
+    # Each process has an address of its own, so only programs that listen on all addresses are in the way.
+    address = str(ipaddress.IPv4Address("127.1.0.0") + os.getpid() % (1 << 16))
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_INET, kind) as tried:
+            try:
+                tried.bind((address, DNS_PORT))
+            except OSError as error:
+                return (
+                    f"the resolver of the pods can't listen on port {DNS_PORT}: {error.strerror}; stop the program that listens "
+                    f"on all addresses (`ss -lnp 'sport = :{DNS_PORT}'`)"
+                )
     return ""

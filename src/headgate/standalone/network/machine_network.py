@@ -8,9 +8,10 @@ bridge's alias says whether the machine forwarded packets before.
 import ipaddress
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
-from headgate.redirection.iptables import run_program
+from headgate.redirection.iptables import restore, run_program
 from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed
 from headgate.standalone.network.namespaces import PodPlace
 from headgate.standalone.network.netlink import ensure, index_of, netlink
@@ -35,6 +36,7 @@ class MachineNetwork:
 
     def create(self) -> None:
         """Create the bridge, or complete that of a killed headgate. Raises OSError and RedirectionError."""
+        restore("iptables", _creation(self._number))  # before the machine forwards the first packet
         with netlink() as opened:
             ensure(opened.link, "add", ifname=self._bridge, kind="bridge")
             index = index_of(opened, self._bridge)
@@ -45,9 +47,6 @@ class MachineNetwork:
             if _FORWARDING.read_text().strip() == "0":
                 opened.link("set", index=index, ifalias=_ENABLED_HERE)
                 _FORWARDING.write_text("1")
-        _remove_rules(self._number)
-        for table, text in firewall_rules(self._number).items():
-            run_program("iptables-restore", "--noflush", stdin=f"*{table}\n{text}COMMIT\n")
 
     def remove(self) -> None:
         """Remove the bridge, the devices of pods at it, and the rules. Raises OSError and RedirectionError."""
@@ -128,14 +127,15 @@ def used_ranges() -> frozenset[int]:
     )
 
 
-def remove_unused(keep: int | None = None) -> list[str]:
-    """Remove the networks whose headgate and proxies are gone, without that of the range `keep`; return their bridges' names.
+def remove_unused(own: int | None = None, *, keeps_own: bool = False) -> list[str]:
+    """Remove the networks whose headgate and proxies are gone; return their bridges' names.
 
-    Raises OSError and RedirectionError.
+    `own` is the range that the caller has claimed. Its network, of an earlier start, is removed unless `keeps_own`. Raises
+    OSError and RedirectionError.
     """
     if os.geteuid():  # other users can create none
         return []
-    unused = [number for number in _bridges() if number != keep and not is_claimed(number)]
+    unused = [number for number in _bridges() if not (keeps_own if number == own else is_claimed(number))]
     for number in unused:
         remove(number)
     return [bridge_name(number) for number in unused]
@@ -144,9 +144,16 @@ def remove_unused(keep: int | None = None) -> list[str]:
 def remove(number: int) -> None:
     """Remove the network of a range. The last network restores whether the machine forwards packets.
 
-    Raises OSError and RedirectionError.
+    The devices are removed even if the rules can't be. Raises OSError and RedirectionError.
     """
-    _remove_rules(number)
+    try:
+        _remove_devices(number)
+    finally:
+        if steps := _removal(number):
+            restore("iptables", steps)
+
+
+def _remove_devices(number: int) -> None:
     remaining = [other for other in _bridges() if other != number]
     with netlink() as opened:
         for bridge in opened.link_lookup(ifname=bridge_name(number)):
@@ -162,20 +169,41 @@ def remove(number: int) -> None:
 
 
 def _bridges() -> list[int]:
-    names = (path.name.removeprefix(_PREFIX) for path in Path("/sys/class/net").glob(f"{_PREFIX}*"))
-    return [int(number) for number in names if number.isdecimal()]
+    with netlink() as opened:
+        names = [str(link.get("ifname")) for link in opened.get_links()]
+    numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    return [int(number) for number in numbers if number.isdecimal()]
 
 
-def _remove_rules(number: int) -> None:
-    """Remove the rules of a range from each table, however often they are there."""
-    for table in ("filter", "nat"):
-        saved = run_program("iptables-save", "-t", table).splitlines()
+def _creation(number: int) -> str:
+    """Return the transactions that add the rules of a range in place of those of a killed headgate."""
+    tables = []
+    for table, text in firewall_rules(number).items():
+        lines = text.splitlines()
+        chains = [line for line in lines if line.startswith(":")]  # empties those that exist
+        tables += [f"*{table}", *chains, *_jumps_removal(_saved(table), number), *lines[len(chains) :], "COMMIT", ""]
+    return "\n".join(tables)
+
+
+def _removal(number: int) -> str:
+    """Return the transactions that remove the rules of a range, however often they are there; empty if there are none."""
+    tables = []
+    for table in firewall_rules(number):
+        saved = _saved(table)
         present = [chain for chain in _chains(number) if any(line.startswith(f":{chain} ") for line in saved)]
-        jumps = [line for line in saved if line.startswith("-A ") and line.split(" -j ")[-1] in present]
-        steps = ["-D" + line.removeprefix("-A") for line in jumps]
-        steps += [step for chain in present for step in (f"-F {chain}", f"-X {chain}")]
-        if steps:
-            run_program("iptables-restore", "--noflush", stdin="\n".join([f"*{table}", *steps, "COMMIT", ""]))
+        if present:
+            deletions = (step for chain in present for step in (f"-F {chain}", f"-X {chain}"))
+            tables += [f"*{table}", *_jumps_removal(saved, number), *deletions, "COMMIT", ""]
+    return "\n".join(tables)
+
+
+def _jumps_removal(saved: Iterable[str], number: int) -> list[str]:
+    jumps = (line for line in saved if line.startswith("-A ") and line.split(" -j ")[-1] in _chains(number))
+    return ["-D" + line.removeprefix("-A") for line in jumps]
+
+
+def _saved(table: str) -> list[str]:
+    return run_program("iptables-save", "-t", table).splitlines()
 
 
 def _chains(number: int) -> tuple[str, str]:

@@ -19,8 +19,6 @@ from headgate.redirection.exclusions import Exclusions
 from headgate.redirection.rules import RedirectionRules, rules
 from headgate.standalone.network.netlink import index_of, netlink
 
-PROXY_GROUP = DEFAULT_USER
-"""The group of sidecars, whose connections are not redirected. Their user is that of headgate, which owns their files."""
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET, clone(2)
 _LOOPBACK_INDEX = 1  # the kernel gives the loopback device of a new namespace this number
 _OWN = "/proc/thread-self/ns/net"
@@ -60,15 +58,15 @@ class NetworkNamespace:
         os.close(self._file)
 
 
-def create_namespace(place: PodPlace, exclusions: Exclusions | None) -> NetworkNamespace:
+def create_namespace(place: PodPlace, redirection: RedirectionRules | None) -> NetworkNamespace:
     """Create the namespace of a pod, with its device `eth0`. Call it in a thread: it takes about 0.2 s.
 
-    With `exclusions`, its TCP connections are redirected to its sidecar, except these. The device at the bridge is created
-    with it, and is not yet connected. Raises OSError and RedirectionError.
+    `redirection` has the rules for its TCP connections, None without a sidecar. The device at the bridge is created with it,
+    and is not yet connected. Raises OSError and RedirectionError.
     """
-    home = os.open("/proc/self/ns/net", os.O_RDONLY)
+    home = os.open(_OWN, os.O_RDONLY)
     try:
-        return NetworkNamespace(_in_new_namespace(lambda: _set_up(place, exclusions, home)))
+        return NetworkNamespace(_in_new_namespace(lambda: _set_up(place, redirection, home)))
     finally:
         os.close(home)
 
@@ -79,24 +77,30 @@ def namespace_of(pid: int, address: str) -> NetworkNamespace | None:
         file = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     except OSError:
         return None
-    if address in _in_thread(lambda: _addresses(file)):
+    try:
+        has_address = address in _in_thread(lambda: _addresses(file))
+    except BaseException:
+        os.close(file)
+        raise
+    if has_address:
         return NetworkNamespace(file)
     os.close(file)
     return None
 
 
-def try_namespace() -> None:
-    """Check that this machine has all that networks of pods need, in a namespace that ends at once.
+def try_namespace(create_machine: Callable[[], None]) -> None:
+    """Set up the network of a pod, and that of the machine by `create_machine`, in a namespace that ends at once.
 
     Raises OSError and RedirectionError.
     """
 
     def build() -> None:
+        _set_sysctls()
         with netlink() as opened:
-            opened.link("add", ifname="bridge", kind="bridge")
             opened.link("add", ifname="pod", kind="veth", peer={"ifname": "eth0"})
             opened.link("set", index=_LOOPBACK_INDEX, state="up")
-        iptables.apply(_redirection(Exclusions()))
+        iptables.apply(rules(Exclusions(), group=DEFAULT_USER))
+        create_machine()
 
     os.close(_in_new_namespace(build))
 
@@ -117,10 +121,8 @@ def _in_new_namespace(build: Callable[[], None]) -> int:
     return _in_thread(create)
 
 
-def _set_up(place: PodPlace, exclusions: Exclusions | None, home: int) -> None:
-    _LOWEST_PORT.write_text("0")  # as container runtimes do: programs of all users may listen on all ports
-    if _NO_IPV6.exists():
-        _NO_IPV6.write_text("1")  # only loopback has IPv6, else there would be connections that are not redirected
+def _set_up(place: PodPlace, redirection: RedirectionRules | None, home: int) -> None:
+    _set_sysctls()
     with netlink() as opened:
         opened.link("set", index=_LOOPBACK_INDEX, state="up")
         opened.link("add", ifname="eth0", kind="veth", peer={"ifname": place.device, "net_ns_fd": home})
@@ -128,12 +130,14 @@ def _set_up(place: PodPlace, exclusions: Exclusions | None, home: int) -> None:
         opened.addr("add", index=device, address=place.address, prefixlen=place.prefix)
         opened.link("set", index=device, state="up")
         opened.route("add", dst="default", gateway=place.gateway)
-    if exclusions is not None:
-        iptables.apply(_redirection(exclusions))
+    if redirection:
+        iptables.apply(redirection)
 
 
-def _redirection(exclusions: Exclusions) -> RedirectionRules:
-    return rules(exclusions, group=PROXY_GROUP)
+def _set_sysctls() -> None:
+    _LOWEST_PORT.write_text("0")  # as container runtimes do: programs of all users may listen on all ports
+    if _NO_IPV6.exists():
+        _NO_IPV6.write_text("1")  # only loopback has IPv6, else there would be connections that are not redirected
 
 
 def _addresses(file: int) -> frozenset[str]:

@@ -1,8 +1,11 @@
 """The files by which the programs of a pod resolve names, as in a pod of a cluster."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+from headgate.standalone.network.records import LONGEST_LABEL
 
 RESOLVER, HOSTS, SWITCH = "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"
 _SEARCH = re.compile(r"^\s*(?:search|domain)\s+(.*)$", re.MULTILINE)
@@ -16,6 +19,16 @@ class PodName(NamedTuple):
     hostname: str
     subdomain: str
     address: str
+
+
+def machine_files(paths: Iterable[str] = (RESOLVER, SWITCH)) -> dict[str, str]:
+    """Return the content of the machine's files, by path, without those that do not exist. Raises OSError."""
+    return {path: Path(path).read_text(errors="replace") for path in paths if Path(path).exists()}
+
+
+def host_name(name: str) -> str:
+    """Return the host name of a pod, cut to the longest label of DNS, as the kubelet does."""
+    return name[:LONGEST_LABEL].rstrip("-.")
 
 
 def pod_files(pod: PodName, *, resolver: str, domain: str, machine: Mapping[str, str]) -> dict[str, str]:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.redirection.exclusions import Exclusions
+from headgate.redirection.rules import rules
 from headgate.standalone.isolation import Isolation, MountPoint
 from headgate.standalone.network.machine_network import MachineNetwork
-from headgate.standalone.network.namespaces import PROXY_GROUP, NetworkNamespace, create_namespace, namespace_of
-from headgate.standalone.network.pod_files import HOSTS, RESOLVER, SWITCH, PodName, pod_files
+from headgate.standalone.network.namespaces import NetworkNamespace, create_namespace, namespace_of
+from headgate.standalone.network.pod_files import PodName, machine_files, pod_files
 
 _CHUNK_BYTES = 1 << 16
 
@@ -31,12 +32,18 @@ class PodNetworks(NamedTuple):
 
 
 class PodNetwork:
-    """The network of one pod. Until `join`, and without `networks`, it is that of the machine."""
+    """The network of one pod. Until `join`, and without `networks`, it is that of the machine.
 
-    def __init__(self, networks: PodNetworks | None = None, address: str = "", *, shares: bool = True) -> None:
+    `proxy_group` is the group of its sidecar, whose connections are not redirected.
+    """
+
+    def __init__(
+        self, networks: PodNetworks | None = None, address: str = "", *, shares: bool = True, proxy_group: int = 0
+    ) -> None:
         self._networks = networks
         self._address = address
         self._shares = shares or networks is None
+        self._proxy_group = proxy_group
         self._namespace: NetworkNamespace | None = None
 
     @property
@@ -62,8 +69,13 @@ class PodNetwork:
                 if namespace := namespace_of(pid, self._address):
                     return namespace
             machine.disconnect(place)
-            namespace = create_namespace(place, exclusions)
-            machine.connect(place)
+            redirection = None if exclusions is None else rules(exclusions, group=self._proxy_group)
+            namespace = create_namespace(place, redirection)
+            try:
+                machine.connect(place)
+            except BaseException:
+                namespace.close()
+                raise
             return namespace
 
         self._namespace = await asyncio.to_thread(create)
@@ -94,7 +106,7 @@ class PodNetwork:
 
     def proxy_isolation(self) -> Isolation | None:
         """Return the isolation of the pod's sidecar."""
-        return Isolation(network=self._namespace.path, group=PROXY_GROUP) if self._namespace else None
+        return Isolation(network=self._namespace.path, group=self._proxy_group) if self._namespace else None
 
     def isolation(self, base: Isolation | None, hostname: str) -> Isolation | None:
         """Return the isolation of a container, which has `base` besides its network."""
@@ -109,11 +121,10 @@ class PodNetwork:
         """
         if self._networks is None or self._namespace is None:
             return []
-        machine = {path: Path(path).read_text() for path in (RESOLVER, HOSTS, SWITCH) if Path(path).exists()}
         resolver, domain = self._networks.machine.gateway, self._networks.domain
         mounts = []
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for path, text in pod_files(pod, resolver=resolver, domain=domain, machine=machine).items():
+        for path, text in pod_files(pod, resolver=resolver, domain=domain, machine=machine_files()).items():
             source = directory / Path(path).name
             source.write_text(text)
             source.chmod(0o644)  # for programs of all users

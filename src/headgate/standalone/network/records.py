@@ -3,6 +3,7 @@
 Names are in lower case and without the last dot.
 """
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from headgate.resources.meta import Object, part
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
+LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 
 
 class ServiceTarget(NamedTuple):
@@ -34,7 +36,7 @@ class Records(NamedTuple):
 
 
 def records_of(services: Iterable[Object], slices: Iterable[Object], domain: str) -> Records:
-    """Return the records of Services and their EndpointSlices."""
+    """Return the records of Services and their EndpointSlices, without those that DNS can't have, and without IPv6 addresses."""
     addresses: dict[str, dict[str, None]] = defaultdict(dict)
     targets: dict[str, dict[ServiceTarget, None]] = defaultdict(dict)
     aliases: dict[str, str] = {}
@@ -46,13 +48,15 @@ def records_of(services: Iterable[Object], slices: Iterable[Object], domain: str
         metadata, spec = service["metadata"], part(service, "spec")
         name = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
         if spec.get("type") == "ExternalName":
-            aliases[name] = str(spec.get("externalName") or "").lower().rstrip(".")
+            target = str(spec.get("externalName") or "").lower().rstrip(".")
+            if _is_name(target):
+                aliases[name] = target
         elif spec.get("clusterIP") == "None":
             for host, address, ports in _endpoints(by_service[metadata["namespace"], metadata["name"]]):
                 addresses[name][address] = None
                 addresses[f"{host}.{name}"][address] = None
                 _add_ports(targets, name, ports, f"{host}.{name}")
-        elif address := str(spec.get("clusterIP") or ""):
+        elif _is_ipv4(address := str(spec.get("clusterIP") or "")):
             addresses[name][address] = None
             _add_ports(targets, name, spec.get("ports") or (), name)
     present = {*addresses, *targets, *aliases}
@@ -69,7 +73,7 @@ def _add_ports(
     targets: Mapping[str, dict[ServiceTarget, None]], name: str, ports: Iterable[Mapping[str, Any]], target: str
 ) -> None:
     for port in ports:
-        if port.get("name"):
+        if port.get("name") and port.get("port"):  # a port of an EndpointSlice without a number means all ports
             protocol = str(port.get("protocol") or "TCP").lower()
             targets[f"_{port['name']}._{protocol}.{name}"][ServiceTarget(int(port["port"]), target)] = None
 
@@ -81,7 +85,21 @@ def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, str, list[Mappin
             if part(endpoint, "conditions").get("ready", True) is False:
                 continue
             for address in endpoint.get("addresses") or ():
-                yield endpoint.get("hostname") or address.replace(".", "-"), address, obj.get("ports") or []
+                host = endpoint.get("hostname") or address.replace(".", "-")
+                if _is_ipv4(address) and _is_name(host):
+                    yield host, address, obj.get("ports") or []
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_name(text: str) -> bool:
+    return all(0 < len(label) <= LONGEST_LABEL for label in text.split("."))
 
 
 def _ancestors(name: str, domain: str) -> Iterator[str]:

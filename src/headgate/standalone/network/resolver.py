@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
@@ -21,6 +22,7 @@ import dns.resolver
 import dns.rrset
 from dns.message import Message, QueryMessage
 
+from headgate.errors import HeadgateError
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
@@ -28,7 +30,10 @@ from headgate.standalone.network.records import Records, records_of
 
 DNS_PORT = 53
 _TTL_S = 5  # as kube-dns: programs see a new address soon
-_FORWARD_S = 5.0  # seconds to wait for one of the machine's resolvers
+_FORWARD_S = 1.5  # seconds to wait for one of the machine's resolvers; programs send their query again after 5 s (resolv.conf(5))
+_MOST_FORWARDS = 500  # each has a socket
+_IDLE_S = 10.0  # seconds until a TCP connection without a query is closed
+_MOST_STREAMS = 100
 _UDP_BYTES = 512  # of an answer to a client that declares no size
 _MOST_ALIASES = 8
 _SERVICES, _SLICES = ("", "Service"), ("discovery.k8s.io", "EndpointSlice")
@@ -73,6 +78,13 @@ def _add(response: Message, name: str, kind: str, values: Collection[str]) -> No
         response.answer.append(dns.rrset.from_text_list(f"{name}.", _TTL_S, "IN", kind, values))
 
 
+def _failure(query: Message) -> Message:
+    response = dns.message.make_response(query)
+    response.flags |= dns.flags.RA
+    response.set_rcode(dns.rcode.SERVFAIL)
+    return response
+
+
 class Resolver:
     """Serves DNS on an address, from the Services of a store. `forwarders` returns the addresses of the machine's resolvers."""
 
@@ -83,6 +95,8 @@ class Resolver:
         self._objects: dict[tuple[str, str], dict[Key, Object]] = {_SERVICES: {}, _SLICES: {}}
         self._records: Records | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forwards = self._streams = 0
+        self._has_failed = False
 
     async def follow(self) -> None:
         """Use each change to Services and EndpointSlices, until canceled."""
@@ -91,30 +105,39 @@ class Resolver:
                 tasks.create_task(self._follow(kind))
 
     @contextlib.asynccontextmanager
-    async def serving(self, address: str) -> AsyncIterator[None]:
-        """Serve UDP and TCP during the context. Raises OSError."""
+    async def serving(self, address: str, port: int = DNS_PORT) -> AsyncIterator[None]:
+        """Serve UDP and TCP during the context. Raises HeadgateError."""
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Datagrams(self), local_addr=(address, DNS_PORT), family=socket.AF_INET
-        )
-        try:
-            async with await asyncio.start_server(self._serve_stream, address, DNS_PORT):
-                yield
-        finally:
-            transport.close()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                transport, _ = await loop.create_datagram_endpoint(
+                    lambda: _Datagrams(self), local_addr=(address, port), family=socket.AF_INET
+                )
+                stack.callback(transport.close)
+                await stack.enter_async_context(await asyncio.start_server(self._serve_stream, address, port))
+            except OSError as error:
+                raise HeadgateError(
+                    f"the resolver of the pods can't listen on {address}, port {port}: {os.strerror(error.errno or 0)}; stop the "
+                    f"program that listens on the port (`ss -lnp 'sport = :{port}'`), or use --network host"
+                ) from error
+            yield
 
     async def resolve(self, wire: bytes) -> Message | None:
-        """Return the answer to a query; None if it is malformed."""
+        """Return the answer to a query; None if it is malformed. An error is an answer too, so that no object stops all names."""
         try:
             query = dns.message.from_wire(wire)
         except dns.exception.DNSException:
             return None
         if not isinstance(query, QueryMessage) or len(query.question) != 1 or query.flags & dns.flags.QR:
             return None
-        response = answer(query, self._current())
-        if response is None:
-            return await self._forward(query)
-        return await self._completed(response, query)
+        try:
+            response = answer(query, self._current())
+            return await (self._forward(query) if response is None else self._completed(response, query))
+        except Exception:
+            if not self._has_failed:
+                log.exception("a name can't be resolved; further such errors are not logged")
+            self._has_failed = True
+            return _failure(query)
 
     def start(self, work: "asyncio.Task[None]") -> None:
         """Keep a task until it is done."""
@@ -153,28 +176,43 @@ class Resolver:
         return response
 
     async def _forward(self, query: Message) -> Message:
-        for forwarder in self._forwarders():
-            try:
-                response, _ = await dns.asyncquery.udp_with_fallback(query, forwarder, timeout=_FORWARD_S)
-            except (dns.exception.DNSException, OSError) as error:
-                log.info("the resolver %s does not answer: %s", forwarder, error)
-            else:
-                return response
-        failure = dns.message.make_response(query)
-        failure.flags |= dns.flags.RA
-        failure.set_rcode(dns.rcode.SERVFAIL)
-        return failure
+        if self._forwards >= _MOST_FORWARDS:
+            return _failure(query)
+        self._forwards += 1
+        try:
+            for forwarder in self._forwarders():
+                try:
+                    response, _ = await dns.asyncquery.udp_with_fallback(query, forwarder, timeout=_FORWARD_S)
+                except (dns.exception.DNSException, OSError, ValueError) as error:  # ValueError: it is no address
+                    log.info("the resolver %s does not answer: %s", forwarder, error)
+                else:
+                    return response
+        finally:
+            self._forwards -= 1
+        return _failure(query)
 
     async def _serve_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-                response = await self.resolve(await reader.readexactly(length))
-                if response is None:
-                    return
-                wire = response.to_wire()
-                writer.write(len(wire).to_bytes(2, "big") + wire)
-                await writer.drain()
+        self._streams += 1
+        try:
+            with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while self._streams <= _MOST_STREAMS and await self._answer_stream(reader, writer):
+                    pass
+        finally:
+            self._streams -= 1
+
+    async def _answer_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer the next query of a TCP connection; return whether it was a query. Raises TimeoutError if none comes."""
+        async with asyncio.timeout(_IDLE_S):
+            length = int.from_bytes(await reader.readexactly(2), "big")
+            query = await reader.readexactly(length)
+        response = await self.resolve(query)
+        if response is None:
+            return False
+        wire = response.to_wire(prefer_truncation=True)
+        async with asyncio.timeout(_IDLE_S):
+            writer.write(len(wire).to_bytes(2, "big") + wire)
+            await writer.drain()
+        return True
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -200,5 +238,5 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 def machine_resolvers(path: Path = Path("/etc/resolv.conf")) -> list[str]:
     """Return the addresses of the machine's resolvers, read again at each call, because a machine changes its network."""
-    words = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    words = (line.split() for line in path.read_text(errors="replace").splitlines()) if path.exists() else ()
     return [line[1] for line in words if len(line) > 1 and line[0] == "nameserver"]

@@ -8,6 +8,7 @@ from fractions import Fraction
 from headgate.quantity import parse_quantity
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.core.pod_volumes import DownwardFile, ResourceFieldRef
+from headgate.standalone.address_pool import machine_address
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods.runs import ConfigError
 
@@ -26,8 +27,8 @@ def field_value(pod: Pod, path: str, *, address: str, where: str) -> str:
         "spec.serviceAccountName": pod.spec.service_account_name,
         "status.podIP": address,
         "status.podIPs": address,
-        "status.hostIP": "127.0.0.1",
-        "status.hostIPs": "127.0.0.1",
+        "status.hostIP": machine_address(address),
+        "status.hostIPs": machine_address(address),
     }
     if path in fields:
         return fields[path]

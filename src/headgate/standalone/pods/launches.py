@@ -14,7 +14,7 @@ from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key
 from headgate.standalone.isolation import Isolation, MountSupport
-from headgate.standalone.network.pod_files import PodName
+from headgate.standalone.network.pod_files import PodName, host_name
 from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods import claims
 from headgate.standalone.pods.environment import command_line, content, named_sources, relocate, resolve_env
@@ -73,7 +73,7 @@ class Launches:
             )
             await self._report("FieldIgnored", message)
         isolation = Isolation(user=user.user, group=user.group, groups=user.groups) if changes_user else None
-        hostname = pod.spec.hostname or pod.metadata.name
+        hostname = host_name(pod.spec.hostname or pod.metadata.name)
         isolation = self._network.isolation(isolation, hostname)
         mounted = mounts(container, volumes, env)
         name = PodName(pod.metadata.namespace, hostname, pod.spec.subdomain, self._address)

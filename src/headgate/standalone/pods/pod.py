@@ -30,13 +30,8 @@ from headgate.standalone.pods.launches import Launches, LaunchServices
 from headgate.standalone.pods.logs import pod_directory
 from headgate.standalone.pods.runs import ConfigError, ContainerState, Run, RunSettings, Severity
 from headgate.standalone.pods.sidecars import ProxyServices, RunningSidecar, proxy_variables
-from headgate.standalone.pods.status import (
-    DEADLINE_EXCEEDED,
-    SIDECAR_READY,
-    ObservedPod,
-    pod_status,
-    terminations,
-)
+from headgate.standalone.pods.status import DEADLINE_EXCEEDED, SIDECAR_READY, ObservedPod, pod_status, terminations
+from headgate.standalone.pods.users import proxy_group
 from headgate.standalone.processes import Launch
 
 # Seconds for requests in flight, after the last proxy has acknowledged that it stops routing to the process. On a busy machine
@@ -68,7 +63,9 @@ class PodRun:
         self._typed = read(pod, Pod)
         self._expired = False
         self._directory = pod_directory(services.state, self.key, self.uid)
-        self._network = PodNetwork(services.networks, address, shares=shares_network(pod))
+        self._network = PodNetwork(
+            services.networks, address, shares=shares_network(pod), proxy_group=proxy_group(self._typed)
+        )
         launch_services = LaunchServices(services.store, services.state, services.mounting)
         self._launches = Launches(launch_services, self._directory, address, self, self._network)
         self._terminating = asyncio.Event()

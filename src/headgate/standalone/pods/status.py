@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.meta import Object, epoch_seconds, part, rows, timestamp
+from headgate.standalone.address_pool import machine_address
 from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
@@ -38,7 +39,7 @@ def pod_status(pod: Object, typed: Pod, states: States, seen: ObservedPod) -> di
         "phase": phase,
         **({"reason": DEADLINE_EXCEEDED, "message": _EXPIRED} if expired else {}),
         "conditions": _conditions(typed, states, phase=phase, seen=seen),
-        "hostIP": "127.0.0.1",
+        "hostIP": machine_address(seen.address),
         "podIP": seen.address,
         "podIPs": [{"ip": seen.address}],
         "startTime": before.get("startTime") or timestamp(seen.now),

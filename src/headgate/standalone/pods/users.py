@@ -1,10 +1,13 @@
 """The users and groups of containers, from the security contexts of pods. Only root can start programs as other users."""
 
+import contextlib
+import itertools
 import os
 import pwd
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headgate.envoy.node_ids import DEFAULT_USER
 from headgate.resources.core.pod_spec import Container, Pod, PodSecurityContext, SecurityContext
 from headgate.standalone.pods.runs import ConfigError
 
@@ -60,6 +63,19 @@ def container_user(pod: Pod, container: Container) -> ContainerUser:
     supplementary = (*(shared.supplemental_groups or ()), *((shared.fs_group,) if shared.fs_group is not None else ()))
     has_groups = user is not None or group is not None or bool(supplementary)
     return ContainerUser(user, group, supplementary if has_groups else None)
+
+
+def proxy_group(pod: Pod) -> int:
+    """Return the group of the pod's sidecar in its own network: the first from 1337 that no container has by the manifest.
+
+    The connections of this group are not redirected, so a program with it would bypass the sidecar.
+    """
+    taken: set[int | None] = {os.getegid(), *os.getgroups()}
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        with contextlib.suppress(ConfigError):  # the container is not started
+            user = container_user(pod, container)
+            taken |= {user.group, *(user.groups or ())}
+    return next(group for group in itertools.count(DEFAULT_USER) if group not in taken)
 
 
 def _primary_group(user: int) -> int:
