@@ -158,8 +158,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         current = Running(store, plane.live_state, envoy, info, runtime)
         inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
-        scaled = UsageMeter(runtime.processes, least_window_s=_SCALING_WINDOW_S)
-        tasks.start(_autoscaling(store, events, computed, scaled).run(), name="autoscaling")
+        tasks.start(_autoscaling(store, events, computed, runtime).run(), name="autoscaling")
         app = create_app(
             store,
             token=read_token(state),
@@ -186,8 +185,11 @@ async def _serve_names(setup: Setup, stack: AsyncExitStack, tasks: Background) -
     await stack.enter_async_context(resolver.serving(networks.machine.gateway))
 
 
-def _autoscaling(store: MemoryStore, events: EventRecorder, computed: ComputedGroups, usage: UsageMeter) -> Autoscaling:
+def _autoscaling(
+    store: MemoryStore, events: EventRecorder, computed: ComputedGroups, runtime: LocalRuntime
+) -> Autoscaling:
     custom = CustomMetricsApi(MetricsApi(store, computed.traffic, settings=computed.settings))
+    usage = UsageMeter(runtime.processes, least_window_s=_SCALING_WINDOW_S)
     return Autoscaling(store, events, AutoscalerMetrics(custom, usage))
 
 

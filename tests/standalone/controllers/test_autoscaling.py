@@ -286,7 +286,7 @@ async def test_a_target_that_cannot_be_scaled_is_named_and_appears_later(
 
 
 @pytest.mark.parametrize(("target", "level"), [("unreadable", "WARNING"), ("broken", "ERROR")])
-async def test_a_failure_of_one_target_does_not_stop_the_others(
+async def test_a_failure_of_one_target_does_not_stop_other_autoscalers(
     rig: AutoscaledRig, caplog: pytest.LogCaptureFixture, target: str, level: str
 ) -> None:
     await rig.add(custom("requests_per_second", averageValue="1"), name="first", target=target)

@@ -46,7 +46,7 @@ def _value(name: str, text: str) -> Any:
     if value is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed) or deeper_than(value, _DEEPEST):
-        raise ValueError(f"{name} has a value of the wrong type, or one that is nested too deeply")
+        raise ValueError(f"{name} has a value of the wrong type, or is nested too deeply")
     return value
 
 

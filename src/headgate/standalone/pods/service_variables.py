@@ -11,7 +11,7 @@ _WITHOUT_ADDRESS = ("", "None")
 
 
 def service_variables(services: Iterable[Service]) -> dict[str, str]:
-    """Return the variables of Services with an address and ports of TCP: no proxy listens on others on this machine."""
+    """Return the variables of Services with an address and TCP ports, the only ones with listeners on this machine."""
     return {
         name: value
         for service in services
