@@ -78,8 +78,13 @@ def _redirect() -> None:
 
 def _wait_redirected() -> None:
     """Wait until the node agent has redirected the pod's connections. Raises HeadgateError after READY_S seconds."""
+    import signal
+
     from headgate.redirection.verification import wait_until_redirected
 
+    signal.signal(
+        signal.SIGTERM, lambda *_: os._exit(143)
+    )  # the kernel ignores SIGTERM for the first process of a container
     (node,) = variables(os.environ, NODE_NAME)
     wait_until_redirected(node, READY_S)
 

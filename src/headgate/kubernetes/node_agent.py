@@ -6,6 +6,7 @@ It runs the program of the privileged init container in the network namespace of
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -29,6 +30,7 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD, key_of
 
 MOST_PROGRAMS = 4  # at the same time: each takes 0.3 s of processor time
+LONGEST_S = 30  # of a program: a pod that may change its rules decides how long iptables reads
 LONGEST_PORTS = 1000  # characters, about 200 ports: each one is a rule that a program checks, for each IP family
 LONGEST_USER = len(str(LARGEST_USER))
 Redirect = Callable[[RequestedRedirection], Awaitable[None]]
@@ -44,7 +46,9 @@ async def run(node: str, credentials: CredentialSource) -> None:
         await versions.refresh()
         selectors = {(POD.group, POD.kind): {"fieldSelector": f"spec.nodeName={node}"}}
         store = ClusterStore(client, versions, selectors=selectors)
-        await NodeAgent(redirect_in_namespace).run(store, Path(NODE_AGENT_READY).touch)
+        ready = Path(NODE_AGENT_READY)
+        await asyncio.to_thread(ready.unlink, missing_ok=True)  # its volume outlives a container that ended
+        await NodeAgent(redirect_in_namespace).run(store, ready.touch)
 
 
 class NodeAgent:
@@ -130,12 +134,18 @@ async def redirect_in_namespace(requested: RequestedRedirection, proc: Path = PR
             pass_fds=[namespace],
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         try:
-            _, message = await program.communicate()
-        except asyncio.CancelledError:
-            program.kill()  # the pod has ended
-            await program.wait()
-            raise
+            async with asyncio.timeout(LONGEST_S):
+                _, message = await program.communicate()
+        except TimeoutError as error:
+            raise RedirectionError(
+                f"the program has not ended after {LONGEST_S} s; a pod's own rules may be too many to read"
+            ) from error
+        finally:  # the pod can have ended
+            if program.returncode is None:
+                os.killpg(program.pid, signal.SIGKILL)  # the programs of iptables too
+                await program.wait()
     if program.returncode:
         raise RedirectionError(message.decode(errors="replace").strip().removeprefix("error: "))

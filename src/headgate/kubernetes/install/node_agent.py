@@ -27,6 +27,7 @@ def daemon_set_spec(image: str, pull_policy: str, pull_secrets: Sequence[str]) -
         **({"imagePullSecrets": [{"name": name} for name in pull_secrets]} if pull_secrets else {}),
         "serviceAccountName": NODE_AGENT,
         "priorityClassName": "system-node-critical",
+        "nodeSelector": {"kubernetes.io/os": "linux"},
         "hostPID": True,
         "tolerations": [{"operator": "Exists"}],
         "containers": [_container(image, pull_policy)],
