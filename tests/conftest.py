@@ -65,9 +65,11 @@ settings.register_profile(
 )
 settings.load_profile("headgate")
 
-# A shell ignores SIGINT for background jobs. Child processes inherit this, so SIGINT would not stop them.
+# A shell ignores these signals for background jobs. Child processes inherit this, so the signals would not stop them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

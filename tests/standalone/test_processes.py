@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headgate.resources.core.pod import ProcessIdentity
-from headgate.standalone.processes import Launch, StartError, adopt, inherited, launch_beside, spawn
+from headgate.standalone.processes import Launch, StartError, accept_quit, adopt, inherited, launch_beside, spawn
 
 # A stand-in for headgate: it starts a program, prints the program's identity and waits until it is killed.
 HEADGATE = """
@@ -43,6 +43,19 @@ async def test_the_exit_code_after_a_signal_is_128_plus_its_number(tmp_path):
     process = spawn(launch("sleep", "300"), tmp_path / "log")
     assert await process.end(5)
     assert await process.exited() == 128 + signal.SIGTERM
+
+
+async def test_a_program_receives_quit_although_headgate_is_a_background_job(tmp_path):
+    """nginx, for example, completes its requests after SIGQUIT."""
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # as shells start background jobs
+    try:
+        accept_quit()
+        process = spawn(launch("sh", "-c", "trap 'echo done; exit 0' QUIT; kill -QUIT $$; exit 1"), tmp_path / "log")
+        os.kill(os.getpid(), signal.SIGQUIT)  # headgate ignores it as before
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    assert await process.exited() == 0
+    assert (tmp_path / "log").read_text() == "done\n"
 
 
 async def test_a_process_survives_a_killed_headgate_and_is_adopted(tmp_path):

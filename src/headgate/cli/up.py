@@ -27,6 +27,7 @@ from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
 from headgate.standalone.network.choice import NetworkOption
 from headgate.standalone.options import MachineOptions
+from headgate.standalone.processes import accept_quit
 from headgate.standalone.request_counters import RequestCounters
 
 REPORT_S = 2.0  # seconds between two reports of the processes that the shutdown waits for
@@ -216,6 +217,7 @@ async def _up(paths: Sequence[Path], options: MachineOptions, reporter: Reporter
 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, take)
+    accept_quit()
     reporter.starting()
     shutdown: asyncio.Task[None] | None = None
     try:

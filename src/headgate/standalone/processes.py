@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -142,6 +143,15 @@ class StandardFiles(NamedTuple):
     stdin: int
     stdout: int
     stderr: int
+
+
+def accept_quit() -> None:
+    """Let programs receive SIGQUIT although a shell started headgate as a background job, for which shells ignore it.
+
+    A program inherits an ignored signal, and a script can't even set a trap for it. A handler ends with the start of a program.
+    """
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, lambda *_: None)
 
 
 def spawn(launch: Launch, log: Path) -> Process:
