@@ -246,7 +246,8 @@ async def test_a_message_that_is_too_large_ends_the_session(pods) -> None:
         socket = await client.open("command=cat&stdin=1&stdout=1")
         await socket.send_bytes(b"\x00" + b"x" * 300_000)
         await output(socket)
-        assert socket.close_code == 1009
+        # 1006: the kernel resets a connection that is closed before all of the message is read, and the frame can get lost.
+        assert socket.close_code in {1009, 1006}
 
 
 async def test_sessions_are_limited(pods) -> None:
