@@ -118,7 +118,7 @@ def test_some_endpoints_always_stay(rig, serve, count, percent, ejected):
 
 
 def test_an_ejected_endpoint_returns_after_its_time(rig, serve):
-    failing, *_ = serve(3, structs.replace(EJECTION, time=500))
+    failing, *_ = serve(3, structs.replace(EJECTION, time=3000))  # 30 requests take 0.5 s on a busy machine
     failing.status = UNAVAILABLE
     assert statuses(rig, 30) == {200: 25, 503: 5}
     failing.status = "200 OK"
