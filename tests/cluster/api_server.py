@@ -40,7 +40,6 @@ GARBAGE = {"GOGC": "800"}
 """Lets programs in Go collect garbage seldom: an API server starts in 2.8 s of processor time instead of 3.3 s."""
 UNUSED_VERSIONS = (
     "admissionregistration.k8s.io/v1beta1",
-    "apiextensions.k8s.io/v1beta1",
     "apiregistration.k8s.io/v1beta1",
     "authentication.k8s.io/v1beta1",
     "authorization.k8s.io/v1beta1",
