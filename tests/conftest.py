@@ -105,8 +105,11 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers for `-n auto`: one more than CPUs, because one of them mostly waits for pods."""
-    return (os.cpu_count() or 1) + 1
+    """Return the number of workers for `-n auto`: two more than CPUs, because tests wait more than they compute.
+
+    11,071 tests ran for 9,594 s in four workers, of which 3,636 s were processor time, and one worker mostly waits for pods.
+    """
+    return (os.cpu_count() or 1) + 2
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
