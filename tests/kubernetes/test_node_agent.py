@@ -14,6 +14,8 @@ from tests.decoding import admit
 from headgate.admission.redirection_container import RequestedRedirection
 from headgate.admission.sidecar_containers import with_transparent_sidecar
 from headgate.errors import HeadgateError
+from headgate.kubernetes import node_agent
+from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.node_agent import NodeAgent, program_variables, redirect_in_namespace
 from headgate.latest import Latest, until
 from headgate.resources.meta import Object
@@ -83,6 +85,16 @@ async def test_pods_that_wait_when_the_agent_starts_are_redirected() -> None:
     redirections = Redirections()
     async with running(await stored(waiting(POD, running={})), redirections):
         await redirections.wait_for(1)
+
+
+async def test_an_agent_that_starts_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of its readiness outlives a container that ended. Here the API server can't be reached."""
+    ready = tmp_path / "ready"
+    ready.touch()
+    monkeypatch.setattr(node_agent, "NODE_AGENT_READY", str(ready))
+    with pytest.raises(HeadgateError):
+        await node_agent.run("node-1", InCluster({}))
+    assert not ready.exists()
 
 
 @pytest.mark.parametrize("error", [HeadgateError("ended"), OSError(7, "E2BIG"), ValueError("null"), MemoryError()])

@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 async def run(node: str, credentials: CredentialSource) -> None:
     """Run the agent of a node until canceled. Raises HeadgateError."""
+    ready = Path(NODE_AGENT_READY)
+    await asyncio.to_thread(ready.unlink, missing_ok=True)  # its volume outlives a container that ended
     hints = ErrorHints(refused=f"the ServiceAccount {NODE_AGENT} needs the ClusterRole {NODE_AGENT}")
     async with Client(credentials, hints) as client:
         versions = ServedVersions(client, (POD,))
         await versions.refresh()
         selectors = {(POD.group, POD.kind): {"fieldSelector": f"spec.nodeName={node}"}}
         store = ClusterStore(client, versions, selectors=selectors)
-        ready = Path(NODE_AGENT_READY)
-        await asyncio.to_thread(ready.unlink, missing_ok=True)  # its volume outlives a container that ended
         await NodeAgent(redirect_in_namespace).run(store, ready.touch)
 
 
