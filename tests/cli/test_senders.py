@@ -66,8 +66,8 @@ async def test_the_first_connected_sidecar_of_a_client_sends() -> None:
         proxy("b-0", connected="", deployment="b"),
         proxy("a"),
     )
-    found = await sidecar(proxies, Caller(kind="Deployment", namespace="shop", name="b"))
-    assert found == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
+    sender = await sidecar(proxies, Caller(kind="Deployment", namespace="shop", name="b"))
+    assert sender == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
     assert (await any_sidecar(proxies, "shop")).pod == "a"
 
 

@@ -1,10 +1,7 @@
 """`headgate control-plane`: run a replica of the control plane on Kubernetes."""
 
-import asyncio
-import contextlib
 import logging
 import os
-import signal
 from typing import Annotated
 
 import typer
@@ -13,7 +10,7 @@ from headgate import durations, event_loop
 from headgate.cli.common_options import duration
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import PrintableFormatter, usage_error
-from headgate.errors import single_errors
+from headgate.cli.until_signal import until_signal
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.lease import LeaseLost
@@ -57,18 +54,4 @@ def control_plane(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
     options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=duration(volume_sync, "--volume-sync"))
-    event_loop.run(_until_signal(options))
-
-
-async def _until_signal(options: Options) -> None:
-    """Run until SIGTERM or SIGINT. Raises LeaseLost, not in a group, so that it prints no traceback."""
-    running = asyncio.ensure_future(run(options, InCluster(os.environ)))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-    except BaseExceptionGroup as group:
-        if group.split(LeaseLost)[1]:
-            raise
-        raise single_errors(group)[0] from None
+    event_loop.run(until_signal(run(options, InCluster(os.environ)), plain=LeaseLost))
