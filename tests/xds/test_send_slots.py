@@ -91,5 +91,24 @@ async def test_freed_memory_returns_to_the_system_when_all_slots_are_free(
     assert kept
 
 
+def test_closed_slots_start_no_thread_at_the_end_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_slots, "TRIM_DELAY_SECONDS", 0.0)
+    errors: list[object] = []
+
+    async def serve() -> None:
+        loop, slots = asyncio.get_running_loop(), SendSlots()
+        loop.set_exception_handler(lambda _loop, error: errors.append(error))
+        first, last = (SendSlot(slots, lambda: None) for _ in range(2))
+        assert first.acquire()
+        first.finish()
+        assert last.acquire()
+        slots.close()
+        last.finish()  # the server's end ends the streams
+        await loop.shutdown_default_executor()  # starts a thread, whose end the due timers precede
+
+    asyncio.run(serve())
+    assert errors == []
+
+
 def resident_pages() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1])

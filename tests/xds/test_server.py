@@ -14,7 +14,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
-from headgate.xds import server, unary_methods
+from headgate.xds import send_slots, server, unary_methods
 from headgate.xds.authentication import (
     MAX_LOGGED_REJECTIONS,
     Authenticator,
@@ -80,6 +80,28 @@ async def test_a_proxy_with_its_own_token_is_served(rig):
     async with rig.proxy(WEB_1) as proxy:
         await proxy.request()
         assert (await proxy.receive()).type_url == CLUSTER
+
+
+async def test_no_timer_outlives_a_server(rig, monkeypatch):
+    """A timer that starts a thread would fail while the event loop ends."""
+    loop, timers = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+    monkeypatch.setattr(send_slots, "TRIM_DELAY_SECONDS", 3600.0)
+
+    def recorded(seconds, *work):
+        timers.append(call_later(seconds, *work))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", recorded)
+    fleet_proxy = rig.fleet.expect(WEB_1)
+    fleet_proxy.config.set(config())
+    async with rig.proxy(WEB_1) as proxy:
+        await proxy.request()
+        await proxy.receive()
+        await rig.xds.stop()
+        await rig.until(lambda: fleet_proxy.session is None)
+    assert timers
+    assert [timer for timer in timers if timer.when() > loop.time() + 60 and not timer.cancelled()] == []
 
 
 async def test_a_draining_server_keeps_its_streams_and_accepts_no_new_ones(rig):

@@ -22,15 +22,24 @@ class SendSlots:
         self.free = SLOTS
         self.waiting: deque[SendSlot] = deque()
         self._trim: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Trim no memory any more: the server ends, and then the threads of the event loop."""
+        self._is_closed = True
+        self._cancel_trim()
+
+    def _cancel_trim(self) -> None:
+        if self._trim:
+            self._trim.cancel()
 
     def release(self) -> None:
         """Return a slot, and grant free slots to the streams that have waited longest."""
         self.free += 1
         while self.free and self.waiting:
             self.waiting.popleft().grant()
-        if self.free == SLOTS:
-            if self._trim:
-                self._trim.cancel()
+        if self.free == SLOTS and not self._is_closed:
+            self._cancel_trim()
             loop = asyncio.get_running_loop()
             self._trim = loop.call_later(TRIM_DELAY_SECONDS, loop.run_in_executor, None, _trim_memory)
 

@@ -76,6 +76,7 @@ class XdsServer:
         self._fleet = fleet
         caching = Authenticator(fleet, CachingVerifier(verifier) if verifier else None)
         self._unary_service = UnaryService(unary_methods, caching)
+        self._slots = SendSlots()
         self._draining: asyncio.Future[None] | None = None
         self._verifies = verifier is not None
         self._server: grpc.aio.Server | None = None
@@ -90,7 +91,9 @@ class XdsServer:
         if not is_private and not (certificate and self._verifies):
             raise ProxyError(f"{address} is reachable from other hosts: it needs a certificate and a token verifier")
         server = grpc.aio.server(options=OPTIONS)
-        server.add_generic_rpc_handlers((_AdsService(self._fleet, self._authenticator), self._unary_service))
+        server.add_generic_rpc_handlers(
+            (_AdsService(self._fleet, self._authenticator, self._slots), self._unary_service)
+        )
         try:
             if is_private or not certificate:
                 port = _listen_on_socket(server, address)
@@ -111,6 +114,7 @@ class XdsServer:
 
     async def stop(self) -> None:
         """End all streams. Proxies keep their configuration and reconnect."""
+        self._slots.close()
         if self._server:
             await self._server.stop(grace=None)
         if self._draining:
@@ -147,10 +151,10 @@ class _ServerCertificate:
 
 
 class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
-    def __init__(self, fleet: Fleet, authenticator: Authenticator) -> None:
+    def __init__(self, fleet: Fleet, authenticator: Authenticator, slots: SendSlots) -> None:
         self._fleet = fleet
         self._authenticator = authenticator
-        self._slots = SendSlots()
+        self._slots = slots
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return the handler of `METHOD`, None for other methods."""
