@@ -8,7 +8,7 @@ use (D4).
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from headgate.resources.further.kinds import further_definitions
@@ -105,8 +105,23 @@ def _names(definitions: Mapping[str, Schema]) -> Mapping[GroupVersionKind, str]:
     }
 
 
+class _LinkedSchemas(Mapping[GroupVersionKind, Schema]):
+    """The schemas of all kinds. Each is linked when it is first read: a mesh has objects of few kinds."""
+
+    def __init__(self) -> None:
+        self._linked: dict[str, Schema] = {}
+
+    def __getitem__(self, gvk: GroupVersionKind) -> Schema:
+        return linked(definitions(), names()[gvk], self._linked)
+
+    def __iter__(self) -> Iterator[GroupVersionKind]:
+        return iter(names())
+
+    def __len__(self) -> int:
+        return len(names())
+
+
 @functools.cache
 def schemas() -> Mapping[GroupVersionKind, Schema]:
     """Return the schemas by (group, version, kind), with each `$ref` replaced by the schema that it refers to."""
-    done: dict[str, Schema] = {}
-    return {gvk: linked(definitions(), name, done) for gvk, name in names().items()}
+    return _LinkedSchemas()
