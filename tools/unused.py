@@ -13,6 +13,7 @@ CALLED_BY_LIBRARIES = {
     "datagram_received": "asyncio calls it on a protocol",
     "format_commands": "typer calls it on a group for its help page",
     "ignore_aliases": "PyYAML calls it on its dumper",
+    "main_loop": "uvicorn calls it on its server",
 }
 
 

@@ -169,7 +169,7 @@ async def serve_aggregated(
         finally:
             changed.cancel()
             renewing.cancel()
-            server.should_exit = True
+            server.end()
             await serving
 
 

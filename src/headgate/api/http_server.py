@@ -33,7 +33,7 @@ request at that moment, and repeats only idempotent ones.
 """
 _READING_PASSES = 2  # the passes of the event loop in which it reads all sockets once
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
-_TICKS_PER_SECOND = 10  # of uvicorn's main loop
+_TICK_SECONDS = 1.0  # the time between two checks for slow clients
 
 
 class Server(uvicorn.Server):
@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
                 access_log=False,  # a log of paths would contain the names of Secrets
                 log_config=None,
                 log_level="error",
-                ws="wsproto" if websockets else "none",
+                ws=_web_socket if websockets else "none",  # type: ignore[arg-type]  # uvicorn only calls it
                 ws_max_size=WEBSOCKET_MESSAGE_BYTES,
                 ws_ping_interval=None,  # a client that does not read now, such as one with a pager, answers no ping
                 ws_per_message_deflate=False,
@@ -70,6 +70,12 @@ class Server(uvicorn.Server):
         self._protocol = http
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: dict[asyncio.Task[None], float] = {}  # when each began; oldest first
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Let `serve` end after the requests that have arrived."""
+        self.should_exit = True
+        self._ending.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,12 +136,18 @@ class Server(uvicorn.Server):
     def _connections(self) -> list[BoundedProtocol]:
         return [connection for connection in self.server_state.connections if isinstance(connection, BoundedProtocol)]
 
+    async def main_loop(self) -> None:
+        """Tick each second until `end`. uvicorn's own loop wakes ten times as often, and notices the end later."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._ending.wait()
+
     async def on_tick(self, counter: int) -> bool:
-        """Close connections with slow clients, once a second."""
-        if counter % _TICKS_PER_SECOND == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in self._connections():
-                connection.close_overdue(now)
+        """Close connections with slow clients."""
+        now = asyncio.get_running_loop().time()
+        for connection in self._connections():
+            connection.close_overdue(now)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -145,7 +157,17 @@ class Server(uvicorn.Server):
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        await super().shutdown(sockets)
+        if self._handshakes or self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)  # waits for 0.1 s at least
+        for listener in sockets or ():
+            listener.close()
+
+
+def _web_socket(**options: Any) -> Any:
+    """Return the protocol of a WebSocket. Its library is imported for the first one: 15 ms of a start."""
+    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol  # noqa: PLC0415
+
+    return WSProtocol(**options)
 
 
 async def serve(server: Server, listener: socket.socket, closing: Callable[[], object] = lambda: None) -> None:
@@ -155,7 +177,7 @@ async def serve(server: Server, listener: socket.socket, closing: Callable[[], o
         await asyncio.shield(serving)
     finally:
         closing()
-        server.should_exit = True
+        server.end()
         await serving
 
 
