@@ -39,6 +39,7 @@ PROGRAMS = (
     "tests/cli/test_explain_pod.py",
     "tests/cli/test_generate.py::test_a_mesh_without_traffic_says_so",
     "tests/cli/test_imports.py",
+    "tests/cli/test_main.py",
     "tests/cli/test_plan.py::test_a_plan_of_config_maps_needs_no_permission_to_get_them",
     "tests/cli/test_plan.py::test_a_running_headgate_plans_a_change_and_keeps_its_objects",
     "tests/cli/test_plan.py::test_a_running_headgate_predicts_the_endpoints_of_a_new_service",
