@@ -38,6 +38,9 @@ CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` have the names of the secrets i
 ROOTS = "roots"
 MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further connections, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
+# Seconds in which a thread of Envoy does not react until Envoy counts it as stuck. The threads wake twice in the shorter time to
+# show that they run: with Envoy's 0.2 s, that took a third of the processor time of an idle proxy.
+WATCHDOG_MISS_S, WATCHDOG_MEGAMISS_S = 2, 5
 REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may be larger than those that admission measures
 
 
@@ -105,6 +108,7 @@ def bootstrap(
         ),
         # creates the statistics of a cluster on first use, which saves 4 KiB per cluster
         deferred_stat_options=pb.Bootstrap.DeferredStatOptions(enable_deferred_creation_stats=True),
+        watchdogs=pb.Watchdogs(main_thread_watchdog=_watchdog(), worker_watchdog=_watchdog()),
         layered_runtime=_runtime(),
         bootstrap_extensions=[  # enables listeners inside the proxy
             pb.TypedExtensionConfig(
@@ -158,6 +162,11 @@ def _runtime() -> pb.LayeredRuntime:
     }
     layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
     return pb.LayeredRuntime(layers=[layer, tap.runtime_layer()])
+
+
+def _watchdog() -> pb.Watchdog:
+    miss, megamiss = (pb.Duration(seconds=seconds) for seconds in (WATCHDOG_MISS_S, WATCHDOG_MEGAMISS_S))
+    return pb.Watchdog(miss_timeout=miss, megamiss_timeout=megamiss)
 
 
 def _xds_service() -> pb.GrpcService:

@@ -33,6 +33,8 @@ NAMES = MappingProxyType(
         "Bootstrap": "envoy.config.bootstrap.v3.Bootstrap",
         "Admin": "envoy.config.bootstrap.v3.Admin",
         "ClusterManager": "envoy.config.bootstrap.v3.ClusterManager",
+        "Watchdogs": "envoy.config.bootstrap.v3.Watchdogs",
+        "Watchdog": "envoy.config.bootstrap.v3.Watchdog",
         "LayeredRuntime": "envoy.config.bootstrap.v3.LayeredRuntime",
         "DownstreamConnectionsMonitor": "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
         "OverloadManager": "envoy.config.overload.v3.OverloadManager",
