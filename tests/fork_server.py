@@ -21,7 +21,10 @@ from typing import Any
 
 import headgate
 from headgate.cli import main
+from headgate.resources.schema import catalog
 
+LATE = ("anyio._backends._asyncio", "pyroute2", "uvicorn.lifespan.off", "uvicorn.protocols.websockets.wsproto_impl")
+"""Modules of libraries that headgate imports while it runs."""
 WARNINGS_S = 20
 """How long a write waits for its warnings, which a busy machine would leave out."""
 MESSAGE_BYTES = 200_000
@@ -29,10 +32,11 @@ Request = dict[str, Any]
 
 
 def prepare() -> None:
-    """Import all of headgate."""
-    for module in pkgutil.walk_packages(headgate.__path__, "headgate."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
+    """Import all of headgate, and link the schemas of all kinds."""
+    modules = (module.name for module in pkgutil.walk_packages(headgate.__path__, "headgate."))
+    for name in (*LATE, *(name for name in modules if not name.endswith("__main__"))):
+        import_module(name)
+    list(catalog.schemas().values())
     limits = import_module("headgate.plane.write_warnings")
     limits.WARNINGS_S = limits.EFFECT_S = WARNINGS_S  # type: ignore[attr-defined]
     os.fsync = lambda _fd: None  # type: ignore[assignment]  # no test ends the machine; a start waits 0.4 s for the disk
