@@ -41,6 +41,7 @@ from benchmarks import (
     sidecars,
     sizes,
     spread,
+    starts,
     statuses,
 )
 
@@ -66,6 +67,7 @@ BENCHMARKS: Mapping[str, tuple[str, Benchmark]] = {
     "build": ("a build, a change to one weight, and a new route", build),
     "changes": ("the time from the write of a weight to its effect on requests", changes),
     "commands": ("the processor time of commands that ask one question, and of a start", question_commands),
+    "starts": ("the processor time of a small mesh: a start, an idle minute, and the end, by program", starts),
     "spread": ("the deviation of shares in 100 requests", spread),
     "matches": ("header expressions before the matching route", matches),
     "mirror": ("mirrored copies, and mirrors that hang", mirror),
