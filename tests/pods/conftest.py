@@ -41,19 +41,35 @@ TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
 PATIENCE_S = 120
 """The limit of waits. The next active replica waits until the Lease of a killed one has expired, and all proxies connect again."""
-POLL_S = 0.1
+POLL_S, COMMAND_POLL_S = 0.1, 0.5
 T = TypeVar("T")
 SYSTEM = "headgate-system"
 ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
+HELD = "/tmp/held"
+HOSTS = """
+import http.client, json, socket
+connection = http.client.HTTPConnection("admin")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect("/run/headgate/admin.sock")
+connection.request("GET", "/clusters?format=json")
+clusters = json.load(connection.getresponse())["cluster_statuses"]
+hosts = [host for cluster in clusters for host in cluster.get("host_statuses", ())]
+ejected = [(host, bool(host.get("health_status", {}).get("failed_outlier_check"))) for host in hosts]
+print(json.dumps([[host["address"].get("socket_address", {}).get("address"), value] for host, value in ejected]))
+"""
+"""Prints the address of each endpoint of an Envoy, and whether it has ejected the endpoint."""
 
 
 _newest_ports = itertools.count(20001)
 
 
-def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S) -> T:
-    """Do what `until` does on one machine, with a longer limit, and fewer calls of the API server."""
-    return waiting.until(condition, what, seconds, poll=POLL_S)
+def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_S, *, poll: float = POLL_S) -> T:
+    """Do what `until` does on one machine, with a longer limit, and fewer calls of the API server.
+
+    Conditions that run a program have longer pauses, such as COMMAND_POLL_S.
+    """
+    return waiting.until(condition, what, seconds, poll=poll)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -530,6 +546,13 @@ def counted(cluster: Cluster, place: str, name: str) -> int:
     return sum(int(metric["value"]) for metric in metrics if metric["name"].endswith("_count"))
 
 
+def endpoints_of_proxy(cluster: Cluster, place: str, deployment: str) -> list[tuple[str, bool]]:
+    """Return the address of each endpoint that the sidecar of a Deployment has, and whether it has ejected the endpoint."""
+    program = ("-n", place, "exec", f"deployment/{deployment}", "-c", SIDECAR, "--", "python3", "-c", HOSTS)
+    printed = until(lambda: cluster.kubectl(*program))  # `kubectl exec` may lose it
+    return [(address, is_ejected) for address, is_ejected in json.loads(printed)]
+
+
 def token(cluster: Cluster, place: str, account: str) -> str:
     """Return a token of a ServiceAccount."""
     requested = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -569,6 +592,26 @@ def graceful(workload: dict[str, Any], *, seconds: int = 2) -> dict[str, Any]:
     pod["terminationGracePeriodSeconds"] = seconds + 8
     pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", str(seconds)]}}}
     return workload
+
+
+def held(workload: dict[str, Any]) -> dict[str, Any]:
+    """Let the application serve after its deletion as `graceful` does, and then for as long as it has the file HELD."""
+    pod = graceful(workload)["spec"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = 2 * PATIENCE_S
+    hook = f"sleep 2; while [ -e {HELD} ]; do sleep 0.1; done"
+    pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", hook]}}}
+    return workload
+
+
+@contextlib.contextmanager
+def holding(cluster: Cluster, place: str, pod: str) -> Iterator[None]:
+    """Let a pod of a `held` workload serve until the end of the block, also while it is being deleted."""
+    in_pod = ("-n", place, "exec", pod, "-c", "app", "--")
+    cluster.kubectl(*in_pod, "touch", HELD)
+    try:
+        yield
+    finally:
+        cluster.kubectl(*in_pod, "rm", HELD)
 
 
 def split_in(place: str, name: str, root: str, **weights: int) -> Object:
