@@ -87,8 +87,14 @@ class ClusterHost:
         A second server-side apply with fewer fields fails: Kubernetes 1.20 writes null for a map that becomes empty, and
         then rejects it.
         """
-        # the command fails when headgate writes the status at the same time
-        until(lambda: self._cluster.kubectl("-n", SITE, "replace", "-f", "-", stdin=json.dumps(edge)), "the Gateway")
+        metadata = {**edge["metadata"], "namespace": SITE}
+        path = f"{self._api.collection({**edge, 'metadata': metadata})}/edge"
+
+        def write() -> Any:  # it fails when headgate writes the status at the same time
+            version = self._api.call("GET", path)["metadata"]["resourceVersion"]
+            return self._api.call("PUT", path, {**edge, "metadata": {**metadata, "resourceVersion": version}})
+
+        until(write, "the Gateway")
 
     def _apply(self, obj: Mapping[str, Any], namespace: str) -> Any:
         """Apply an object, in the form that Kubernetes 1.20 accepts; return the result."""
@@ -103,8 +109,7 @@ class ClusterHost:
         return applied
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
-        change = json.dumps({"spec": spec})
-        self._cluster.kubectl("-n", namespace, "patch", what, "--type", "merge", "-p", change)
+        self._api.merge(what, {"spec": spec}, namespace)
 
     def get(self, what: str, namespace: str) -> Any:
         return self._api.get(what, namespace)

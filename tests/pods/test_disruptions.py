@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api_client import Api
 from tests.pods.api_faults import ApiFaults
 from tests.pods.conftest import (
     BIN,
@@ -36,7 +37,7 @@ from tests.pods.conftest import (
     until,
     wait_replicas,
 )
-from tests.pods.load import CONNECTIONS, failures, load
+from tests.pods.load import CONNECTIONS, PAUSE_S, failures, load
 from tests.pods.test_split import COUNT
 
 from headgate.resources.metrics import FAILURE, SUCCESS
@@ -271,7 +272,7 @@ def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effec
     with load(shop, SHOP, "website") as counts:
         os.kill(int((shop.work / "run/kube-apiserver.pid").read_text()), signal.SIGKILL)
         until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"))
-        until(lambda: "in sync" in shop.headgate("status"))
+        shop.wait_in_sync(SHOP)
         shift(shop, website_v1=0, website_v2=1)
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
@@ -375,15 +376,14 @@ def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[
     template = app_deployment(place, "many")["spec"]["template"]
     metadata = {"generateName": "many-", "namespace": place, "annotations": annotations}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-    many = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 20})
     containers: list[str] = []
     ended = threading.Event()
 
     def create() -> None:
-        while not ended.is_set():
-            names = 'jsonpath={.spec.containers[*].name}{"\\n"}'
-            made = cluster.kubectl("create", "--dry-run=server", "-o", names, "-f", "-", stdin=many)
-            containers.extend(made.splitlines())
+        with contextlib.closing(Api(cluster.kubeconfig)) as api:
+            while not ended.wait(PAUSE_S):
+                made = api.call("POST", f"/api/v1/namespaces/{place}/pods?dryRun=All", pod)
+                containers.append(" ".join(container["name"] for container in made["spec"]["containers"]))
 
     with concurrent.futures.ThreadPoolExecutor() as threads:
         creating = threads.submit(create)
