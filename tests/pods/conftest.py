@@ -29,10 +29,16 @@ from tests.make.objects import Object
 from tests.ports import free_port
 
 IMAGE = "localhost/headgate:test"
-NGINX_IMAGE = "localhost/headgate-nginx:test"
+SECOND_IMAGE = "localhost/headgate:second"
+"""Has headgate too, and in addition nginx, if this machine has it, and the program of `traffic_pod`."""
+VOLUME_SYNC_S = 20
+"""Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 NAMESPACES_OF_KUBERNETES = ("default", "kube-node-lease", "kube-public", "kube-system")
 APPLICATION = "localhost/base:dev"
 BIN = Path(sys.executable).parent
+TESTS = Path(__file__).parent.parent
+ENVIRONMENT = ("--venv", BIN.parent, "--dist", "headgate")
+"""Options of `build-image` that add headgate."""
 PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
 SELDOM_COLLECTED = ("env", "GOGC=400")
 """Lets the programs of Kubernetes collect garbage seldom, which is a fifth of the processor time of an API server."""
@@ -315,7 +321,9 @@ class Sharing:
         """Return the cluster, which starts if it does not run. Raises CannotStart."""
         if self._cluster is None:
             self._cluster = self._stack.enter_context(started())
-            self._options = ("--image", IMAGE, "--custom-metrics", *_nginx_options())
+            build_second_image()
+            nginx = ("--nginx-image", SECOND_IMAGE) if shutil.which("nginx") else ()
+            self._options = ("--image", IMAGE, "--custom-metrics", *nginx)
         return self._cluster
 
     def installed(self) -> Cluster:
@@ -336,13 +344,13 @@ class Sharing:
         self._stack.close()
 
 
-def _nginx_options() -> Sequence[str]:
-    """Return the options of an installation whose Services may ask for nginx, if this machine has nginx."""
+def build_second_image() -> None:
+    """Make SECOND_IMAGE available to the cluster's nodes."""
+    sources = "e2e", "protocols.py", "wire.py", "pods/traffic_pod.py"
+    added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
     nginx = shutil.which("nginx")
-    if nginx is None:
-        return ()
-    build_image(NGINX_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *_added_files(nginx))
-    return ("--nginx-image", NGINX_IMAGE)
+    programs = _added_files(nginx) if nginx else []
+    build_image(SECOND_IMAGE, *ENVIRONMENT, *added, *programs, "--env", "PYTHONPATH=/opt/tests")
 
 
 def _added_files(program: str) -> list[str]:
@@ -430,7 +438,8 @@ def started() -> Iterator[Cluster]:
             failed.write_text(reason)  # the other modules of this run don't try again
             raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
         try:
-            if reason := _failure(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate"):
+            sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
+            if reason := _failure(kit / "build-image", IMAGE, *ENVIRONMENT, "--env", sync):
                 raise CannotStart(f"no image can be built here: {reason}")
             _weigh_pods()
             cluster = Cluster(_environment(_run(kit / "env")))
