@@ -392,19 +392,33 @@ def cluster(sharing: Sharing) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
+def emptied(sharing: Sharing) -> Iterator[Cluster]:
+    """The cluster with headgate, and without namespaces of other modules, for tests that remove the installation."""
+    with _namespaces_of_module(sharing.installed) as cluster:
+        _delete_namespaces(cluster)
+        yield cluster
+    sharing.changed()
+
+
+@pytest.fixture(scope="module")
 def empty_cluster(sharing: Sharing) -> Iterator[Cluster]:
     """The cluster without headgate and without namespaces of other modules, which runs last."""
     with _namespaces_of_module(sharing.cluster) as cluster:
-        left = cluster.namespaces() - {f"namespace/{name}" for name in (SYSTEM, *NAMESPACES_OF_KUBERNETES)}
-        for name in left:
-            cluster.kubectl("-n", name.partition("/")[2], "delete", "pods", "--all", "--force", "--grace-period=0")
-        if left:
-            cluster.kubectl("wait", "--for=delete", *left, f"--timeout={PATIENCE_S}s")
+        _delete_namespaces(cluster)
         if f"namespace/{SYSTEM}" in cluster.namespaces():
             until(lambda: cluster.headgate("uninstall"))
             cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
         yield cluster
     sharing.changed()
+
+
+def _delete_namespaces(cluster: Cluster) -> None:
+    """Delete the namespaces of other modules; wait until they are gone."""
+    left = cluster.namespaces() - {f"namespace/{name}" for name in (SYSTEM, *NAMESPACES_OF_KUBERNETES)}
+    for name in left:
+        cluster.kubectl("-n", name.partition("/")[2], "delete", "pods", "--all", "--force", "--grace-period=0")
+    if left:
+        cluster.kubectl("wait", "--for=delete", *left, f"--timeout={PATIENCE_S}s")
 
 
 @contextlib.contextmanager
