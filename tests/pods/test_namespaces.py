@@ -33,7 +33,7 @@ class Mesh:
 
     def install(self, *names: str) -> None:
         """Install headgate for namespaces only."""
-        self.cluster.headgate("install", "--image", IMAGE, "--namespaces", ",".join(names))
+        self.cluster.headgate("install", "--image", IMAGE, "--replicas", 1, "--namespaces", ",".join(names))
 
     def send(self, place: str, host: str, count: int) -> dict[str, int]:
         """Send requests from the client of a namespace; return how many each Deployment answered."""
