@@ -9,8 +9,18 @@ from collections.abc import Mapping
 import pytest
 from benchmarks import routes
 from tests.e2e.gateway_api.objects import PORT, edge_gateway
-from tests.pods.cluster_host import build_traffic_image, traffic_deployment
-from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, http_service, program, started
+from tests.pods.cluster_host import traffic_deployment
+from tests.pods.conftest import (
+    IMAGE,
+    SYSTEM,
+    CannotStart,
+    Cluster,
+    active_pod,
+    build_second_image,
+    http_service,
+    program,
+    started,
+)
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
 from tests.wire import Address, Network
@@ -43,7 +53,7 @@ def install(cluster: Cluster) -> None:
     """Install headgate, the backends without sidecars, and the Gateway."""
     install_gateway_api(cluster)
     cluster.headgate("install", "--image", IMAGE)
-    build_traffic_image()
+    build_second_image()
     for name in BACKENDS:
         made = http_service(PLACE, name, app=name)
         made["spec"]["ports"] = [

@@ -18,6 +18,7 @@ from headgate.kinds import NAMES, KindNames, names_of
 
 PATIENCE_S = 60.0
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 
 
 class Access(NamedTuple):
@@ -56,6 +57,7 @@ class Api:
             "": ("v1",)
         }  # the apiVersions of each group; the preferred one is first
         self._kinds: dict[KindNames, str] = {}
+        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         """Make a call and return the response. Raises AssertionError if the call fails."""
@@ -108,6 +110,23 @@ class Api:
         names = names_of(obj["kind"], group or None)  # the oldest apiVersion of TrafficSplit has no group
         path = self._path(names, obj["apiVersion"], metadata.get("namespace", namespace))
         return self.call("PATCH", f"{path}/{metadata['name']}?fieldManager=tests&force=true", obj, APPLY)
+
+    def merge(self, what: str, patch: Mapping[str, Any], namespace: str = "default") -> None:
+        """Change an object (`kind/name`) by a JSON merge patch."""
+        self.call("PATCH", self._place(what, namespace), patch, MERGE)
+
+    def collection(self, obj: Mapping[str, Any]) -> str:
+        """Return the path of the collection to which an object of any kind belongs."""
+        version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
+        root = f"/{'apis' if '/' in version else 'api'}/{version}"
+        if (version, kind) not in self._resources:
+            listed = [item for item in self.call("GET", root)["resources"] if "/" not in item["name"]]
+            served = {item["kind"]: (item["name"], item["namespaced"]) for item in listed}
+            self._resources[version, kind] = served[kind]
+        plural, namespaced = self._resources[version, kind]
+        return (
+            f"{root}/namespaces/{metadata.get('namespace', 'default')}/{plural}" if namespaced else f"{root}/{plural}"
+        )
 
     def close(self) -> None:
         """Close the connection."""

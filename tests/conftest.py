@@ -136,7 +136,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _use_of_cluster(item: pytest.Item) -> int:
     fixtures = getattr(item, "fixturenames", ())
-    return 0 if "shared_cluster" in fixtures else 2 if "empty_cluster" in fixtures else 1
+    names = ("shared_cluster", "", "emptied", "empty_cluster")
+    return next((rank for rank, name in enumerate(names) if name in fixtures), 1)
 
 
 def pytest_collection_finish() -> None:

@@ -58,6 +58,15 @@ class ApiFaults:
         self._listed: set[str] = set()
         self._random = random.Random(1)
 
+    @contextmanager
+    def rejecting(self, status: int) -> Iterator[None]:
+        """Answer half of all requests with a status during the block."""
+        self.status = status
+        try:
+            yield
+        finally:
+            self.status = 0
+
     def cut_watches(self) -> None:
         """Close the connections of all watches."""
         self._loop.call_soon_threadsafe(lambda: [watch.cancel() for watch in self._watches])

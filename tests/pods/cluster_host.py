@@ -6,8 +6,6 @@ test, the objects that it applied are deleted, and the Gateway gets its first li
 
 import json
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,11 +14,10 @@ from tests.e2e.gateway_api.hosts import NAMES, SiteBackend
 from tests.e2e.gateway_api.objects import edge_gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.pods.conftest import (
-    BIN,
+    SECOND_IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
-    build_image,
     http_service,
     mesh_namespace,
     until,
@@ -33,13 +30,11 @@ from headgate.kinds import names_of
 from headgate.resources.gateway_api.proxies import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
-TRAFFIC_IMAGE = "localhost/headgate-traffic:test"
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
     f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
 }
 """The protocol and the port of each server in the pod `protocols`."""
-TESTS = Path(__file__).parent.parent
 
 
 class ClusterHost:
@@ -87,8 +82,14 @@ class ClusterHost:
         A second server-side apply with fewer fields fails: Kubernetes 1.20 writes null for a map that becomes empty, and
         then rejects it.
         """
-        # the command fails when headgate writes the status at the same time
-        until(lambda: self._cluster.kubectl("-n", SITE, "replace", "-f", "-", stdin=json.dumps(edge)), "the Gateway")
+        metadata = {**edge["metadata"], "namespace": SITE}
+        path = f"{self._api.collection({**edge, 'metadata': metadata})}/edge"
+
+        def write() -> Any:  # it fails when headgate writes the status at the same time
+            version = self._api.call("GET", path)["metadata"]["resourceVersion"]
+            return self._api.call("PUT", path, {**edge, "metadata": {**metadata, "resourceVersion": version}})
+
+        until(write, "the Gateway")
 
     def _apply(self, obj: Mapping[str, Any], namespace: str) -> Any:
         """Apply an object, in the form that Kubernetes 1.20 accepts; return the result."""
@@ -103,8 +104,7 @@ class ClusterHost:
         return applied
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
-        change = json.dumps({"spec": spec})
-        self._cluster.kubectl("-n", namespace, "patch", what, "--type", "merge", "-p", change)
+        self._api.merge(what, {"spec": spec}, namespace)
 
     def get(self, what: str, namespace: str) -> Any:
         return self._api.get(what, namespace)
@@ -225,7 +225,7 @@ def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str
     (container,) = pod["spec"]["containers"]
     servers = SERVERS if name == "protocols" else {}
     container |= {
-        "image": TRAFFIC_IMAGE,
+        "image": SECOND_IMAGE,
         "env": [
             {"name": "NAME", "value": name},
             {"name": "PORT", "value": str(port)},
@@ -237,17 +237,8 @@ def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str
     return written
 
 
-@cache
-def build_traffic_image() -> None:
-    """Build the image of the Deployments of `traffic_deployment`, once for the cluster of this process."""
-    sources = "e2e", "protocols.py", "wire.py", "pods/traffic_pod.py"
-    added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
-    build_image(TRAFFIC_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added, "--env", "PYTHONPATH=/opt/tests")
-
-
 def prepare(cluster: Cluster) -> None:
     """Create the objects that all tests share, and wait until they are ready."""
-    build_traffic_image()
     cluster.apply(mesh_namespace(SITE), mesh_namespace(NEIGHBOR, injected=False))
     cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=edge_gateway())
     for place in (SITE, NEIGHBOR):

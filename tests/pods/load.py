@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tests.pods.conftest import Cluster, until
 
 CONNECTIONS = 4
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 """The time between an answer and the next request of a connection. Without it, a load would need all processor time of a machine."""
 REQUEST_S = 50
 """The limit of a request: a busy machine may need the attempts of a proxy, each of which may take 5 s."""
@@ -55,8 +55,15 @@ os.rename(result + ".part", result)
 Creates the file `begun` after the first request. With the option `reconnect`, each request has its own connection."""
 RUNNING, BEGUN, RESULT = "/tmp/running", "/tmp/begun", "/tmp/result"
 START = f"""
+rm -f {BEGUN} {RESULT}
+touch {RUNNING}
 nohup python3 -c "$0" "$@" > /dev/null 2>&1 &
-until [ -e {BEGUN} ]; do sleep 0.05; done
+until [ -e {BEGUN} ]; do sleep 0.1; done
+"""
+END = f"""
+rm -f {RUNNING}
+until [ -e {RESULT} ]; do sleep 0.1; done
+cat {RESULT}
 """
 
 
@@ -80,13 +87,11 @@ def load(
 
     counts: dict[str, int] = {}
     options = ["reconnect"] if reconnect else []
-    run("sh", "-c", f"rm -f {BEGUN} {RESULT}; touch {RUNNING}")
+    run("sh", "-c", START, SEND, host, str(pause), RUNNING, BEGUN, RESULT, *options)
     try:
-        run("sh", "-c", START, SEND, host, str(pause), RUNNING, BEGUN, RESULT, *options)
         yield counts
     finally:
-        run("rm", "-f", RUNNING)
-        counts.update(json.loads(until(lambda: run("sh", "-c", f"cat {RESULT} 2> /dev/null || true"))))
+        counts.update(json.loads(until(lambda: run("sh", "-c", END))))  # `kubectl exec` may lose the output
 
 
 def failures(counts: Mapping[str, int], *deployments: str) -> dict[str, int]:

@@ -22,7 +22,7 @@ from tests.pods.conftest import (
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 """The time between the requests of a connection: a step needs hundreds of requests, of which the first one gives a tenth to the version."""
 
 

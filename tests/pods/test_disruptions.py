@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api_client import Api
 from tests.pods.api_faults import ApiFaults
 from tests.pods.conftest import (
     BIN,
+    COMMAND_POLL_S,
     PATIENCE_S,
     SYSTEM,
     Cluster,
     active_pod,
     app_deployment,
+    endpoints_of_proxy,
     graceful,
+    held,
+    holding,
     http_service,
     is_deleted,
     is_ready,
@@ -32,7 +37,7 @@ from tests.pods.conftest import (
     until,
     wait_replicas,
 )
-from tests.pods.load import CONNECTIONS, failures, load
+from tests.pods.load import CONNECTIONS, PAUSE_S, failures, load
 from tests.pods.test_split import COUNT
 
 from headgate.resources.metrics import FAILURE, SUCCESS
@@ -95,8 +100,8 @@ def shop(installed: Cluster, log: Path) -> Cluster:
         http_service(SHOP, "website-v1", version="v1"),
         http_service(SHOP, "website-v2", version="v2"),
         logging(graceful(app_deployment(SHOP, "v1", replicas=2, part="website", version="v1")), log),
-        logging(graceful(app_deployment(SHOP, "v1-more", replicas=2, part="website", version="v1")), log),
-        graceful(app_deployment(SHOP, "v2", part="website", version="v2")),
+        logging(graceful(app_deployment(SHOP, "v1-more", part="website", version="v1")), log),
+        held(app_deployment(SHOP, "v2", part="website", version="v2")),
         app_deployment(SHOP, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(SHOP, "v1", "v1-more", "v2", "client")
@@ -196,7 +201,7 @@ def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Clus
         shop.kubectl("-n", SHOP, "scale", "deployment/v1", "--replicas=1")
         until(lambda: len(pods(shop, "v1")) == 1)
         shop.kubectl("-n", SHOP, "delete", "pod", pods(shop, "v1-more")[0], "--wait=false")
-        wait_ready(shop, "v1-more", 2)
+        wait_ready(shop, "v1-more", 1)
         try:
             shop.kubectl("drain", node, "--pod-selector=app=v1,part=website", "--delete-emptydir-data", SKIP_ENDING)
         finally:
@@ -267,7 +272,7 @@ def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effec
     with load(shop, SHOP, "website") as counts:
         os.kill(int((shop.work / "run/kube-apiserver.pid").read_text()), signal.SIGKILL)
         until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"))
-        until(lambda: "in sync" in shop.headgate("status"))
+        shop.wait_in_sync(SHOP)
         shift(shop, website_v1=0, website_v2=1)
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
@@ -371,15 +376,14 @@ def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[
     template = app_deployment(place, "many")["spec"]["template"]
     metadata = {"generateName": "many-", "namespace": place, "annotations": annotations}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-    many = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 20})
     containers: list[str] = []
     ended = threading.Event()
 
     def create() -> None:
-        while not ended.is_set():
-            names = 'jsonpath={.spec.containers[*].name}{"\\n"}'
-            made = cluster.kubectl("create", "--dry-run=server", "-o", names, "-f", "-", stdin=many)
-            containers.extend(made.splitlines())
+        with contextlib.closing(Api(cluster.kubeconfig)) as api:
+            while not ended.wait(PAUSE_S):
+                made = api.call("POST", f"/api/v1/namespaces/{place}/pods?dryRun=All", pod)
+                containers.append(" ".join(container["name"] for container in made["spec"]["containers"]))
 
     with concurrent.futures.ThreadPoolExecutor() as threads:
         creating = threads.submit(create)
@@ -443,22 +447,29 @@ def faults(shop: Cluster) -> Iterator[ApiFaults]:
 def test_changes_take_effect_while_the_api_server_rejects_half_of_the_requests(
     shop: Cluster, faults: ApiFaults, status: int
 ) -> None:
+    """The replaced pod serves until the client's proxy knows the new one, which may take a second for each rejected watch."""
     active = active_pod(shop)
     restarts_before = restarts(shop, SYSTEM, active)
     shift(shop, website_v1=1, website_v2=0)
+    (replaced,) = pods(shop, "v2")
+    address = shop.get(f"pod/{replaced}", SHOP)["status"]["podIP"]
     with load(shop, SHOP, "website") as counts:
-        faults.status = status
-        try:
+        with holding(shop, SHOP, replaced), faults.rejecting(status):
             faults.cut_watches()
             shop.kubectl("-n", SHOP, "rollout", "restart", "deployment/v2")
             shop.wait_rolled_out(SHOP, "v2")
             shift(shop, website_v1=0, website_v2=1)
-        finally:
-            faults.status = 0
+            until(lambda: not has_endpoint(shop, address), "another endpoint", poll=COMMAND_POLL_S)
+        shop.wait_ended(SHOP, app="v2")
     assert faults.seen.pop("rejected") > 0
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
     assert restarts(shop, SYSTEM, active) == restarts_before
+
+
+def has_endpoint(cluster: Cluster, address: str) -> bool:
+    """Return whether the client's proxy may send requests to an address."""
+    return any(endpoint == address for endpoint, _ in endpoints_of_proxy(cluster, SHOP, "client"))
 
 
 def test_changes_take_effect_after_watches_were_cut_and_have_expired(shop: Cluster, faults: ApiFaults) -> None:

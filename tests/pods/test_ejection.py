@@ -3,12 +3,19 @@
 `tests/envoy/test_ejection.py` has the rules, and `tests/e2e` the table of `headgate up --watch`.
 """
 
-import json
 from collections import Counter
 from typing import Any
 
 import pytest
-from tests.pods.conftest import SIDECAR, Cluster, app_deployment, http_service, mesh_namespace, until
+from tests.pods.conftest import (
+    COMMAND_POLL_S,
+    Cluster,
+    app_deployment,
+    endpoints_of_proxy,
+    http_service,
+    mesh_namespace,
+    until,
+)
 
 PLACE = "ejection"
 HOST = "website.ejection:8080"
@@ -40,18 +47,6 @@ for _ in range(int(sys.argv[1])):
     connection.close()
 print(json.dumps(answers))
 """
-EJECTED = """
-import http.client, json, socket
-connection = http.client.HTTPConnection("admin")
-connection.sock = socket.socket(socket.AF_UNIX)
-connection.sock.connect("/run/headgate/admin.sock")
-connection.request("GET", "/clusters?format=json")
-clusters = json.load(connection.getresponse())["cluster_statuses"]
-hosts = [host for cluster in clusters for host in cluster.get("host_statuses", ())]
-failed = [host for host in hosts if host.get("health_status", {}).get("failed_outlier_check")]
-print(json.dumps([host["address"]["socket_address"]["address"] for host in failed]))
-"""
-"""Prints the addresses of the endpoints that an Envoy has ejected."""
 
 
 class Shop:
@@ -71,9 +66,7 @@ class Shop:
 
     def ejected(self) -> list[str]:
         """Return the addresses that the client's sidecar has ejected."""
-        program = ("exec", "deployment/client", "-c", SIDECAR, "--", "python3", "-c", EJECTED)
-        printed = until(lambda: self.cluster.kubectl("-n", PLACE, *program))  # `kubectl exec` may lose it
-        return list(json.loads(printed))
+        return [address for address, is_ejected in endpoints_of_proxy(self.cluster, PLACE, "client") if is_ejected]
 
     def run(self, pod: str, *command: str) -> None:
         """Run a command in the application's container of a pod."""
@@ -119,7 +112,7 @@ def test_a_failing_pod_is_ejected_and_comes_back(shop: Shop) -> None:
     while_ejected = shop.send(20)
     assert shop.ejected() == [shop.pods[failing]]
     assert while_ejected == {f"200 {pod}": 10 for pod in healthy}
-    until(lambda: not shop.ejected(), "the ejection ends", 2 * TIME_S)
+    until(lambda: not shop.ejected(), "the ejection ends", 2 * TIME_S, poll=COMMAND_POLL_S)
     assert shop.send(30) == {f"200 {pod}": 10 for pod in shop.pods}
     failed = shop.answers[f"503 {failing}"]
     assert failed >= 5

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.draws import fits
 from tests.pods.conftest import (
     BIN,
+    COMMAND_POLL_S,
     Cluster,
     app_deployment,
     build_image,
@@ -22,7 +24,7 @@ from tests.pods.gateway_api import install_gateway_api
 from tests.pods.test_gateways import address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ROLLOUT, OUTSIDE, REVIEW = "rollout", "examples-outside", "review"
+ROLLOUT, OUTSIDE, BOOKSTORE = "rollout", "examples-outside", "bookstore"
 SEND = """
 import collections, http.client, json, sys
 address, port, host, count, path, *headers = (*sys.argv[1:], "/")[: max(5, len(sys.argv) - 1)]
@@ -43,7 +45,7 @@ Prints how often each first word of a body came, or each status of a failure."""
 
 @pytest.fixture(scope="module")
 def running(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with the examples, each in a namespace of its own."""
+    """A cluster with the rollout of the specification and with the bookstore, each in a namespace of its own."""
     installed = shared_cluster
     build_image("docker.io/library/python:3")
     install_gateway_api(installed)
@@ -53,29 +55,50 @@ def running(shared_cluster: Cluster) -> Iterator[Cluster]:
         *(app_deployment(place, "client", command=["sleep", "infinity"]) for place in (ROLLOUT, OUTSIDE)),
     )
     installed.kubectl("-n", ROLLOUT, "apply", "-f", EXAMPLES / "foobar-rollout/before", "-f", EXAMPLES / "gateway")
-    names = ("canary", "ab-test", "bookstore")
-    for name in names:
-        installed.apply(mesh_namespace(name))
-        installed.kubectl("-n", name, "apply", "-f", EXAMPLES / name)
-        installed.apply(client(name, account="buyer" if name == "bookstore" else "default"))
-    installed.apply(mesh_namespace(REVIEW))
-    installed.kubectl("-n", REVIEW, "apply", "-f", EXAMPLES / "bookstore")
+    apply_example(installed, BOOKSTORE, account="buyer")
     installed.wait_rolled_out(OUTSIDE, "client")
-    for name in (*names, ROLLOUT, REVIEW):
-        deployments = installed.get("deployments", name)["items"]
-        installed.wait_rolled_out(name, *(item["metadata"]["name"] for item in deployments))
-        installed.wait_in_sync(name)
+    for name in (BOOKSTORE, ROLLOUT):
+        wait_for_all(installed, name)
     installed.kubectl("-n", ROLLOUT, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
     wait_for_port(address(installed, "edge", ROLLOUT), 8000)
     yield installed
     installed.kubectl("-n", ROLLOUT, "delete", "gateways,httproutes", "--all")
 
 
-def client(place: str, *, account: str) -> dict[str, Any]:
-    """Return a Deployment whose pods run programs of the tests, with a ServiceAccount."""
-    made = app_deployment(place, "tester", command=["sleep", "infinity"])
-    made["spec"]["template"]["spec"]["serviceAccountName"] = account
-    return made
+@pytest.fixture
+def bookstore(running: Cluster) -> Cluster:
+    """A cluster whose bookstore has the split and the access of the example, whatever another test has changed."""
+    changed = "trafficsplits,traffictargets,httproutegroups,tlsconfigs"
+    running.kubectl("-n", BOOKSTORE, "delete", changed, "--all")
+    running.kubectl("-n", BOOKSTORE, "apply", "-f", EXAMPLES / "bookstore")
+    running.wait_programmed("trafficsplit/bookstore", BOOKSTORE)
+    running.wait_in_sync(BOOKSTORE)
+    return running
+
+
+def apply_example(cluster: Cluster, name: str, *, account: str = "default") -> None:
+    """Apply an example in a namespace of its name, and a Deployment whose pods run programs of the tests, with a ServiceAccount."""
+    tester = app_deployment(name, "tester", command=["sleep", "infinity"])
+    tester["spec"]["template"]["spec"]["serviceAccountName"] = account
+    cluster.apply(mesh_namespace(name))
+    cluster.kubectl("-n", name, "apply", "-f", EXAMPLES / name)
+    cluster.apply(tester)
+
+
+def wait_for_all(cluster: Cluster, name: str) -> None:
+    """Wait until all Deployments of a namespace are rolled out, and their sidecars are in sync."""
+    deployments = cluster.get("deployments", name)["items"]
+    cluster.wait_rolled_out(name, *(item["metadata"]["name"] for item in deployments))
+    cluster.wait_in_sync(name)
+
+
+@contextmanager
+def example(cluster: Cluster, name: str) -> Iterator[None]:
+    """Run an example during the block only: its client sends requests all the time."""
+    apply_example(cluster, name)
+    wait_for_all(cluster, name)
+    yield
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 def counts(cluster: Cluster, name: str, metric: str, window: str) -> Mapping[str, int]:
@@ -103,39 +126,48 @@ def wait_for_results(cluster: Cluster, **wanted: str) -> None:
         return sorted({re.sub(r"v\d", "v", result) for result in found}) == re.findall(r"\w+: \w+", results)
 
     for caller, results in wanted.items():
-        until(lambda caller=caller, results=results: same(caller, results), f"{results} of the {caller}")
+        until(
+            lambda caller=caller, results=results: same(caller, results),
+            f"{results} of the {caller}",
+            poll=COMMAND_POLL_S,
+        )
 
 
 def test_the_canary_gets_a_tenth_of_the_requests(running: Cluster) -> None:
     """R4. The client of the example goes on; the numbers of the metrics API grow by what the tester has sent."""
-    assert running.python("canary", "tester", SEND, "website", 8080, "website", 200) == {"v1": 180, "v2": 20}
-    until(lambda: counts(running, "canary", "success_count", "15m")["website-v2"] >= 20)
-    assert sum(counts(running, "canary", "failure_count", "15m").values()) == 0
+    with example(running, "canary"):
+        assert running.python("canary", "tester", SEND, "website", 8080, "website", 200) == {"v1": 180, "v2": 20}
+        until(lambda: counts(running, "canary", "success_count", "15m")["website-v2"] >= 20)
+        assert sum(counts(running, "canary", "failure_count", "15m").values()) == 0
 
 
 def test_the_ab_test_serves_each_group_with_its_version(running: Cluster) -> None:
     """R11. The insider of the example keeps the version that the first answer chose, by a cookie."""
-    send = ("tester", SEND, "website", 8080, "website", 100, "/")
-    assert running.python("ab-test", *send, "User-Agent: Mozilla/5.0 Firefox/140.0") == {"v2": 100}
-    assert running.python("ab-test", *send, "User-Agent: curl/8.5.0") == {"v1": 100}
-    until(lambda: re.search(r"^insider: v[12]: \d+$", log(running, "ab-test", "client", lines=3), re.MULTILINE))
-    assert sum(counts(running, "ab-test", "failure_count", "15m").values()) == 0
+    send, insider = (
+        ("tester", SEND, "website", 8080, "website", 100, "/"),
+        re.compile(r"^insider: v[12]: \d+$", re.MULTILINE),
+    )
+    with example(running, "ab-test"):
+        assert running.python("ab-test", *send, "User-Agent: Mozilla/5.0 Firefox/140.0") == {"v2": 100}
+        assert running.python("ab-test", *send, "User-Agent: curl/8.5.0") == {"v1": 100}
+        until(lambda: insider.search(log(running, "ab-test", "client", lines=3)), poll=COMMAND_POLL_S)
+        assert sum(counts(running, "ab-test", "failure_count", "15m").values()) == 0
 
 
-def test_the_bookstore_denies_the_thief_and_serves_the_buyer(running: Cluster) -> None:
+def test_the_bookstore_denies_the_thief_and_serves_the_buyer(bookstore: Cluster) -> None:
     """R70. Then the thief may look at books, and the strict store answers callers with a sidecar only (R74, R75)."""
     steps = EXAMPLES / "bookstore-steps"
-    wait_for_results(running, buyer="GET: v POST: v", thief="GET: 403 POST: 403")
+    wait_for_results(bookstore, buyer="GET: v POST: v", thief="GET: 403 POST: 403")
     send = ("tester", SEND, "bookstore", 8080, "bookstore", 200, "/books")
-    assert running.python("bookstore", *send) == {"v1": 180, "v2": 20}
-    running.kubectl("-n", "bookstore", "apply", "-f", steps / "allow-thief.yaml")
-    wait_for_results(running, buyer="GET: v POST: v", thief="GET: v POST: 403")
-    running.kubectl("-n", "bookstore", "delete", "-f", steps / "allow-thief.yaml")
-    running.kubectl("-n", "bookstore", "apply", "-f", steps / "strict.yaml")
-    running.wait_programmed("tlsconfig/bookstore", "bookstore")
-    wait_for_results(running, buyer="GET: v POST: v", thief="GET: 403 POST: 403")
+    assert bookstore.python("bookstore", *send) == {"v1": 180, "v2": 20}
+    bookstore.kubectl("-n", BOOKSTORE, "apply", "-f", steps / "allow-thief.yaml")
+    wait_for_results(bookstore, buyer="GET: v POST: v", thief="GET: v POST: 403")
+    bookstore.kubectl("-n", BOOKSTORE, "delete", "-f", steps / "allow-thief.yaml")
+    bookstore.kubectl("-n", BOOKSTORE, "apply", "-f", steps / "strict.yaml")
+    bookstore.wait_programmed("tlsconfig/bookstore", "bookstore")
+    wait_for_results(bookstore, buyer="GET: v POST: v", thief="GET: 403 POST: 403")
     with pytest.raises(AssertionError, match=r"ConnectionResetError|RemoteDisconnected"):
-        running.python(OUTSIDE, "client", SEND, "bookstore.bookstore", 8080, "bookstore", 1, "/books")
+        bookstore.python(OUTSIDE, "client", SEND, "bookstore.bookstore", 8080, "bookstore", 1, "/books")
 
 
 def test_the_workflow_of_the_specification_sends_no_request_to_a_wrong_version(running: Cluster) -> None:
@@ -223,22 +255,22 @@ class PlanReader:
 
 
 def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
-    running: Cluster, tmp_path: Path
+    bookstore: Cluster, tmp_path: Path
 ) -> None:
     """docs/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
-    reader, changes = PlanReader(running, REVIEW, tmp_path), EXAMPLES / "review/changes"
+    reader, changes = PlanReader(bookstore, BOOKSTORE, tmp_path), EXAMPLES / "review/changes"
     half, inventory = changes / "half.yaml", changes / "inventory.yaml"
-    moves = "40 % of them from review/bookstore-v1:8080 to review/bookstore-v2:8080"
+    moves = "40 % of them from bookstore/bookstore-v1:8080 to bookstore/bookstore-v2:8080"
     assert "nothing changes" in reader.headgate("plan", "-f", EXAMPLES / "bookstore")
     plan = reader.headgate("plan", "-f", half, code=1)
-    assert "Service review/bookstore:8080: all requests" in plan
+    assert "Service bookstore/bookstore:8080: all requests" in plan
     assert moves in plan
     checks = ("--no-new-access", "--never", "serviceaccount/thief", "serviceaccount/database")
     assert reader.headgate("plan", "-f", half, *checks).count("holds: ") == 2
     assert "does not hold: no new access" in reader.headgate("plan", "-f", inventory, *checks, code=1)
-    until(lambda: "review/thief may send" in reader.kubectl("apply", "--dry-run=server", "-f", inventory))
+    until(lambda: "bookstore/thief may send" in reader.kubectl("apply", "--dry-run=server", "-f", inventory))
 
-    warning = f"Warning: effect on requests and access: Service review/bookstore:8080: all requests: {moves}"
+    warning = f"Warning: effect on requests and access: Service bookstore/bookstore:8080: all requests: {moves}"
     until(lambda: warning in reader.kubectl("apply", "--dry-run=server", "-f", half))  # a busy replica omits it
     reader.kubectl("apply", "-f", half)
     reader.headgate("plan", "-f", half)
@@ -250,26 +282,31 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     assert moves in reader.headgate("plan", "-f", half, code=1)
 
 
-def test_rules_from_traffic_on_a_cluster_close_the_thief_out(running: Cluster, tmp_path: Path) -> None:
+def test_rules_from_traffic_on_a_cluster_close_the_thief_out(bookstore: Cluster, tmp_path: Path) -> None:
     """docs/access-from-traffic.md: the audit refuses nothing, and names the calls that the rules would refuse."""
-    reader, rules = PlanReader(running, REVIEW, tmp_path), tmp_path / "rules"
+    reader, rules = PlanReader(bookstore, BOOKSTORE, tmp_path), tmp_path / "rules"
     reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
-    until(lambda: re.search(r"^bookstore +8080 +http +review/thief +[1-9]", _audit(reader), re.MULTILINE))
+    until(
+        lambda: re.search(r"^bookstore +8080 +http +bookstore/thief +[1-9]", _audit(reader), re.MULTILINE),
+        poll=COMMAND_POLL_S,
+    )
     generate = (
         "generate",
         "traffictargets",
         "--from-traffic",
         "168h",
         "--exclude",
-        f"{REVIEW}/thief",
+        f"{BOOKSTORE}/thief",
         "--output-dir",
         rules,
     )
-    until(lambda: "3 TrafficTargets allow" in reader.headgate(*generate))
+    until(lambda: "3 TrafficTargets allow" in reader.headgate(*generate), poll=COMMAND_POLL_S)
     reader.kubectl("apply", "-f", rules)
     reader.kubectl("delete", "traffictarget", "buyer-to-bookstore", "bookstore-to-warehouse", "warehouse-to-database")
-    until(lambda: set(_results(running, "thief")) == {"GET: 403", "POST: 403"})
-    until(lambda: {result[:-1] for result in _results(running, "buyer")} == {"GET: v", "POST: v"})
+    until(lambda: set(_results(bookstore, "thief")) == {"GET: 403", "POST: 403"}, poll=COMMAND_POLL_S)
+    until(
+        lambda: {result[:-1] for result in _results(bookstore, "buyer")} == {"GET: v", "POST: v"}, poll=COMMAND_POLL_S
+    )
     assert "does not hold" in reader.headgate("plan", "-f", EXAMPLES / "bookstore-steps", "--no-new-access", code=1)
 
 
@@ -283,4 +320,4 @@ def _audit(reader: PlanReader) -> str:
 
 
 def _results(cluster: Cluster, caller: str) -> list[str]:
-    return re.findall(r"(?:GET|POST): \w+", log(cluster, REVIEW, caller))
+    return re.findall(r"(?:GET|POST): \w+", log(cluster, BOOKSTORE, caller))

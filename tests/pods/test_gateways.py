@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.make.objects import Object, canary, config_map, gateway, headgate_keys, listener, route, rule
 from tests.pods.conftest import (
-    NGINX_IMAGE,
+    SECOND_IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -161,7 +161,7 @@ def replace_by_nginx(cluster: Cluster) -> None:
     """Replace the proxies of `web` by nginx and change its weights, without a failed request."""
     with load(cluster, OUTSIDE, "web.web", reconnect=True) as counts:
         cluster.apply(specified_canary("nginx"))
-        until(lambda: images(cluster, "web") == {NGINX_IMAGE}, "nginx alone runs")
+        until(lambda: images(cluster, "web") == {SECOND_IMAGE}, "nginx alone runs")
         cluster.apply(specified_canary("nginx", share=0))
         until(lambda: answers(cluster, "web", 40) == {"v1": 40})
         cluster.apply(specified_canary("nginx"))

@@ -5,9 +5,10 @@ import json
 import pytest
 from tests.make.objects import Object
 from tests.make.smi_definitions import ORIGINS
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, app_deployment, mesh_namespace, split_in, until
+from tests.pods.conftest import IMAGE, SYSTEM, Cluster, app_deployment, is_deleted, mesh_namespace, split_in, until
 
 PLACE = "installed"
+OPTIONS = ("--image", IMAGE, "--replicas", 1)
 
 
 def leftovers(cluster: Cluster) -> list[str]:
@@ -42,11 +43,15 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
     cluster.kubectl(*editor, "delete", splits, "canary")
 
 
-def test_an_installation_can_be_repeated_and_removed(empty_cluster: Cluster) -> None:
-    """A second installation changes nothing, and an uninstallation leaves nothing, once no pod has a sidecar."""
-    installed = empty_cluster
-    installed.headgate("install", "--image", IMAGE)
-    printed = installed.headgate("install", "--image", IMAGE)
+def test_an_installation_is_repeated_repaired_and_removed(emptied: Cluster) -> None:
+    """A second installation changes nothing. An uninstallation leaves nothing, once no pod has a sidecar.
+
+    In between, the namespace of the installation is deleted. The APIServices name a Service of this namespace, so Kubernetes can't
+    delete it, nor any other namespace.
+    """
+    installed = emptied
+    installed.headgate("install", *OPTIONS)
+    printed = installed.headgate("install", *OPTIONS)
     assert "created" not in printed
     assert "deployment/headgate unchanged" in printed
     installed.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
@@ -55,8 +60,23 @@ def test_an_installation_can_be_repeated_and_removed(empty_cluster: Cluster) -> 
     with pytest.raises(AssertionError, match=rf"1 pod still has a sidecar: {PLACE}/client-"):
         installed.headgate("uninstall")
     installed.kubectl("-n", PLACE, "delete", "deployment/client")
-    until(lambda: installed.headgate("uninstall"))  # once the pod is gone
+    until(lambda: all(map(is_deleted, installed.get("pods", PLACE)["items"])), "the deletion of the pod")
+    assert_deleted_namespace_is_repaired(installed)
+    installed.headgate("uninstall")
     assert leftovers(installed) == []
+
+
+def assert_deleted_namespace_is_repaired(cluster: Cluster) -> None:
+    """Delete the namespace of the installation, and install again."""
+    cluster.kubectl("delete", "namespace", SYSTEM, "--wait=false")
+
+    def is_blocked() -> bool:
+        return "Discovery failed" in json.dumps(cluster.get(f"namespace/{SYSTEM}")["status"].get("conditions"))
+
+    until(is_blocked, "the deletion is blocked")
+    printed = cluster.headgate("install", *OPTIONS)
+    assert "apiservice/v1beta1.inspect.headgate.dev deleted: its server is gone" in printed
+    assert f"namespace/{SYSTEM} created" in printed
 
 
 def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluster) -> None:
@@ -77,7 +97,7 @@ def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluste
     until(lambda: cluster.kubectl("apply", "-f", "-", stdin=json.dumps(split)), "the definition is served")
     before = content()
     try:
-        printed = cluster.headgate("install", "--image", IMAGE)
+        printed = cluster.headgate("install", *OPTIONS)
         assert f"customresourcedefinition/{name} migrated: 1 object is stored in v1alpha4" in printed
         assert spec("trafficsplits.v1alpha1.split.smi-spec.io") == split["spec"]
         assert [row["weight"] for row in spec("trafficsplits.v1alpha4.split.smi-spec.io")["backends"]] == [9, 1]
@@ -89,17 +109,3 @@ def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluste
     finally:
         cluster.kubectl("delete", "customresourcedefinition", name, "--ignore-not-found")
         cluster.kubectl("delete", "namespace", "shop")
-
-
-def test_an_installation_whose_namespace_was_deleted_is_repaired(empty_cluster: Cluster) -> None:
-    """The APIServices name a Service of this namespace, so Kubernetes can't delete it, nor any other namespace."""
-    cluster = empty_cluster
-    cluster.headgate("install", "--image", IMAGE)
-    cluster.kubectl("delete", "namespace", SYSTEM, "--wait=false")
-    blocked = ("get", "namespace", SYSTEM, "-o", "jsonpath={.status.conditions}")
-    until(lambda: "Discovery failed" in cluster.kubectl(*blocked), "the deletion is blocked")
-    printed = cluster.headgate("install", "--image", IMAGE)
-    assert "apiservice/v1beta1.inspect.headgate.dev deleted: its server is gone" in printed
-    assert f"namespace/{SYSTEM} created" in printed
-    cluster.headgate("uninstall")
-    assert leftovers(cluster) == []

@@ -12,7 +12,8 @@ from tests.pods.conftest import (
     Cluster,
     active_pod,
     app_deployment,
-    graceful,
+    held,
+    holding,
     http_service,
     kill_program,
     mesh_namespace,
@@ -26,9 +27,6 @@ from tests.pods.load import failures, load
 from headgate.kubernetes.names import XDS_PORT
 
 BANK, OUTSIDE = "bank", "bank-outside"
-HELD = "/tmp/held"
-STOP = f"sleep 2; while [ -e {HELD} ]; do sleep 0.1; done"
-"""The preStop hook of the server: while it is being deleted, it accepts requests as long as the file HELD exists."""
 SNIFF = """
 import select, socket, sys
 texts = [text.encode() for text in sys.argv[1:]]
@@ -66,11 +64,8 @@ print(json.dumps(results))
 def bank(shared_cluster: Cluster) -> Cluster:
     """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
     shared_cluster.apply(mesh_namespace(BANK), mesh_namespace(OUTSIDE, injected=False))
-    server = graceful(app_deployment(BANK, "accounts"))
-    pod = server["spec"]["template"]["spec"]
-    pod["terminationGracePeriodSeconds"] = 120
-    pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] = ["sh", "-c", STOP]
-    del pod["containers"][0]["ports"]  # only the Service names the port
+    server = held(app_deployment(BANK, "accounts"))
+    del server["spec"]["template"]["spec"]["containers"][0]["ports"]  # only the Service names the port
     for place in (BANK, OUTSIDE):
         shared_cluster.apply(
             http_service(place, "accounts", app="accounts"),
@@ -129,17 +124,10 @@ def test_a_server_that_is_being_deleted_serves_clients_that_do_not_know_it_yet(b
     """The client has lost its control plane. Kubernetes 1.20 removes the pod from the EndpointSlices at once."""
     (client,) = pod_names(bank, "client")
     (server,) = pod_names(bank, "accounts")
-    in_server = ("-n", BANK, "exec", server, "-c", "app", "--")
-    bank.kubectl(*in_server, "touch", HELD)
-    try:
-        with without_control_plane(bank, client):
-            bank.kubectl("-n", BANK, "delete", "pod", server, "--wait=false")
-            until(
-                lambda: is_ready_endpoint(bank, server, "accounts")
-            )  # the mesh has the replacement, and so the deletion
-            assert bank.python(BANK, "client", SEND, "accounts", "/") == [200] * 20
-    finally:
-        bank.kubectl(*in_server, "rm", HELD)
+    with holding(bank, BANK, server), without_control_plane(bank, client):
+        bank.kubectl("-n", BANK, "delete", "pod", server, "--wait=false")
+        until(lambda: is_ready_endpoint(bank, server, "accounts"))  # the mesh has the replacement, and so the deletion
+        assert bank.python(BANK, "client", SEND, "accounts", "/") == [200] * 20
 
 
 def test_mutual_tls_stays_strict_while_replicas_are_replaced_and_killed(bank: Cluster) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.pods.conftest import (
     BIN,
+    COMMAND_POLL_S,
     IMAGE,
     Cluster,
     app_deployment,
@@ -32,7 +33,7 @@ class Mesh:
 
     def install(self, *names: str) -> None:
         """Install headgate for namespaces only."""
-        self.cluster.headgate("install", "--image", IMAGE, "--namespaces", ",".join(names))
+        self.cluster.headgate("install", "--image", IMAGE, "--replicas", 1, "--namespaces", ",".join(names))
 
     def send(self, place: str, host: str, count: int) -> dict[str, int]:
         """Send requests from the client of a namespace; return how many each Deployment answered."""
@@ -117,7 +118,9 @@ def test_injection_shares_mutual_tls_and_metrics_work_in_the_namespaces_and_nowh
     edges = mesh.cluster.run(BIN / "kubectl-traffic", "edges", "deployment/accounts", "-n", PAY, "--window", "15m")
     (edge,) = (line.split() for line in edges.splitlines() if f"{SHOP}/client" in line)
     assert (edge[2], edge[-1]) == ("100.00%", "yes")
-    until(lambda: "permission missing" not in mesh.cluster.headgate("status"))  # which may fail while a proxy lags
+    until(
+        lambda: "permission missing" not in mesh.cluster.headgate("status"), poll=COMMAND_POLL_S
+    )  # which may fail while a proxy lags
 
 
 def test_a_user_with_roles_in_one_namespace_reads_metrics_and_routes_of_this_namespace_only(
@@ -196,7 +199,7 @@ def test_a_namespace_is_added_and_removed_without_a_lost_request_in_another_one(
             assert not any(mesh.sidecars(OTHER))
             mesh.install(SHOP, PAY)
             (caller,) = (pod["metadata"]["name"] for pod in mesh.pods(SHOP, "client"))
-            until(lambda: f".{OTHER}" not in mesh.cluster.headgate("config", f"{SHOP}/{caller}"))
+            until(lambda: f".{OTHER}" not in mesh.cluster.headgate("config", f"{SHOP}/{caller}"), poll=COMMAND_POLL_S)
             mesh.cluster.wait_in_sync(SHOP)
             mesh.cluster.wait_for_nodes(PAY, app="accounts")
             assert mesh.send(SHOP, f"website.{OTHER}", 20).keys() <= {"v1", "v2"}
@@ -205,5 +208,5 @@ def test_a_namespace_is_added_and_removed_without_a_lost_request_in_another_one(
     lost = failures(removed, "v1", "v2")
     assert lost.keys() <= {"404 "}
     assert sum(lost.values()) <= CONNECTIONS
-    until(lambda: "in sync" in mesh.cluster.headgate("status"))
+    until(lambda: "in sync" in mesh.cluster.headgate("status"), poll=COMMAND_POLL_S)
     mesh.cluster.apply(_namespace(OTHER))

@@ -26,6 +26,7 @@ AGENT = "headgate-node-agent"
 REDIRECTION = "headgate.dev/redirection"
 FINDINGS = "/apis/inspect.headgate.dev/v1beta1/findings"
 MISSING = "NodeAgentMissing"
+INSTALL = ("install", "--image", IMAGE, "--replicas", 1)
 INIT_CONTAINER = "headgate-redirect"
 
 
@@ -47,7 +48,7 @@ def pods(cluster: Cluster, app: str = "") -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def locked_down(cluster: Cluster) -> Cluster:
     """A server with strict mutual TLS and a client in a namespace with sidecars, and a client in another namespace without."""
-    cluster.headgate("install", "--image", IMAGE, "--node-agent")
+    cluster.headgate(*INSTALL, "--node-agent")
     cluster.apply(mesh_namespace(PLACE), mesh_namespace(OUTSIDE, injected=False))
     cluster.apply(
         http_service(PLACE, "web", app="web"),
@@ -79,7 +80,7 @@ def test_connections_of_clients_and_servers_pass_their_sidecars(locked_down: Clu
 def test_a_pod_does_not_start_without_the_agent_and_a_finding_names_its_node(locked_down: Cluster) -> None:
     """An installation without the option removes the agent; the namespace still asks for it."""
     locked_down.kubectl("annotate", "namespace", PLACE, f"{REDIRECTION}=node-agent")
-    locked_down.headgate("install", "--image", IMAGE)
+    locked_down.headgate(*INSTALL)
     until(
         lambda: not locked_down.get("pods", SYSTEM, f"app.kubernetes.io/name={AGENT}")["items"], "the end of the agent"
     )
@@ -104,7 +105,7 @@ def test_a_pod_does_not_start_without_the_agent_and_a_finding_names_its_node(loc
     log = locked_down.kubectl("-n", PLACE, "logs", pod["metadata"]["name"], "-c", INIT_CONTAINER)
     assert f"waiting for the node agent of the node {pod['spec']['nodeName']}" in log
     assert not any("running" in status["state"] for status in pod["status"]["containerStatuses"])
-    locked_down.headgate("install", "--image", IMAGE, "--node-agent")
+    locked_down.headgate(*INSTALL, "--node-agent")
     locked_down.wait_rolled_out(PLACE, "late")
     until(lambda: MISSING not in str(locked_down.api.call("GET", FINDINGS)), "no finding")
     assert all(map(is_ready, pods(locked_down)))

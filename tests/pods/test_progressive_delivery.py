@@ -9,7 +9,7 @@ import pytest
 from tests.delivery import HASH, PORT, Argo, ArgoRoute, ArgoSplit, FlaggerRoute, FlaggerSplit, Object, is_programmed
 from tests.draws import fits
 from tests.make.objects import gateway
-from tests.pods.cluster_host import build_traffic_image, settle, traffic_deployment
+from tests.pods.cluster_host import settle, traffic_deployment
 from tests.pods.conftest import Cluster, http_service, mesh_namespace, until, wait_for_port
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import ControlledPod
@@ -95,7 +95,6 @@ class Rollouts:
 def rollouts(shared_cluster: Cluster) -> Iterator[Rollouts]:
     """A cluster whose pods are behind the Services that Flagger and the user of Argo Rollouts create."""
     install_gateway_api(shared_cluster)
-    build_traffic_image()
     accounts = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": PLACE}}
         for name in ("sa-1", "sa-2")

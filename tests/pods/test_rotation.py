@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.make.objects import tls_config
 from tests.pods.conftest import (
     BIN,
     SYSTEM,
@@ -29,8 +30,6 @@ from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_
 BANK, OWN = "rotation", "app.kubernetes.io/name=headgate"
 SERVERS = "accounts", "ledger"
 RESTART = ("rollout", "restart", *(f"deployment/{name}" for name in SERVERS))
-VOLUME_SYNC = 20
-"""Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 SERVED_S = 20
 """Seconds that a deleted server serves. Beside 30 processes, its callers' proxies learned of its deletion after 7 s; at a load of 24
 they lost 5 of 10,833 connections to servers that had served for 10 s."""
@@ -50,23 +49,21 @@ print(json.dumps([chain["inline_string"], trusted["inline_string"]]))
 
 
 @pytest.fixture(scope="module")
-def bank(installed: Cluster) -> Iterator[Cluster]:
+def bank(shared_cluster: Cluster) -> Cluster:
     """Two servers and a client for each, with strict mutual TLS. `ledger` has a TCP port: each connection is a handshake."""
-    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC}s")
-    installed.wait_rolled_out(SYSTEM, "headgate")
-    installed.apply(
+    servers = (graceful(app_deployment(BANK, name), seconds=SERVED_S) for name in SERVERS)
+    clients = (app_deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor"))
+    shared_cluster.apply(
         mesh_namespace(BANK),
         http_service(BANK, "accounts", app="accounts"),
         _tcp(http_service(BANK, "ledger", app="ledger")),
+        tls_config("strict", {}, namespace=BANK),
+        *servers,
+        *clients,
     )
-    installed.apply(*(graceful(app_deployment(BANK, name, replicas=2), seconds=SERVED_S) for name in SERVERS))
-    installed.apply(*(app_deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor")))
-    strict = {"metadata": {"name": "strict", "namespace": BANK}, "spec": {"selector": {"matchLabels": {}}}}
-    installed.apply({"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", **strict})
-    installed.wait_rolled_out(BANK, *SERVERS, "client", "auditor")
-    installed.wait_programmed("tlsconfig/strict", BANK)
-    yield installed
-    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", "HEADGATE_VOLUME_SYNC-")
+    shared_cluster.wait_rolled_out(BANK, *SERVERS, "client", "auditor")
+    shared_cluster.wait_programmed("tlsconfig/strict", BANK)
+    return shared_cluster
 
 
 def _tcp(obj: dict[str, Any]) -> dict[str, Any]:
@@ -89,8 +86,8 @@ def loads_without_loss(cluster: Cluster) -> Iterator[None]:
 
 
 def state(cluster: Cluster) -> Any:
-    """Return the state of the certificate authority."""
-    return json.loads(cluster.headgate("ca", "-o", "json"))
+    """Return the state of the certificate authority, which `headgate ca` shows."""
+    return json.loads(cluster.get("configmap/headgate-ca", SYSTEM)["data"]["status.json"])
 
 
 def only_root(cluster: Cluster) -> x509.Certificate:
@@ -213,9 +210,11 @@ def test_no_request_is_lost_by_a_rotation_although_the_active_replica_is_deleted
         assert_only_new_root(bank, old)
         delete_active_replica(bank)
         bank.wait_rolled_out(SYSTEM, "headgate")
-        bank.kubectl("-n", BANK, *RESTART)  # each new pod needs a webhook of one of the replicas
-        bank.wait_rolled_out(BANK, *SERVERS)
+        bank.kubectl(
+            "-n", BANK, "rollout", "restart", "deployment/accounts"
+        )  # the new pod needs a webhook of a replica
+        bank.wait_rolled_out(BANK, "accounts")
         bank.wait_programmed("tlsconfig/strict", BANK)
-        until(lambda: "in sync" in bank.headgate("status"))  # it fails while a proxy lags
+        bank.wait_in_sync(BANK)
         assert "accounts" in bank.run(BIN / "kubectl-traffic", "top", "deployments", "-n", BANK)
         bank.kubectl("get", "trafficsplits.v1alpha1.split.smi-spec.io", "--all-namespaces")

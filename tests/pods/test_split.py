@@ -12,6 +12,7 @@ import pytest
 from tests.pods.conftest import (
     APPLICATION,
     BIN,
+    COMMAND_POLL_S,
     IMAGE,
     SYSTEM,
     Cluster,
@@ -99,11 +100,14 @@ def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(sho
 
 def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     """D29: one kubeconfig, no port-forward."""
-    status = until(lambda: shop.cluster.headgate("status"))  # it fails while a proxy lags
+    status = until(lambda: shop.cluster.headgate("status"), poll=COMMAND_POLL_S)  # it fails while a proxy lags
     assert "in sync" in status
-    until(lambda: f"pods          {meshed_pods(shop)} of {meshed_pods(shop)} ready" in shop.cluster.headgate("status"))
+    until(
+        lambda: f"pods          {meshed_pods(shop)} of {meshed_pods(shop)} ready" in shop.cluster.headgate("status"),
+        poll=COMMAND_POLL_S,
+    )
     assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
-    until(lambda: shows_all_in_sync(shop))
+    until(lambda: shows_all_in_sync(shop), poll=COMMAND_POLL_S)
     assert "NotRouted Service kube-system/kube-dns" in shop.cluster.headgate("check")
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
 
@@ -253,7 +257,7 @@ def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_pr
     shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     new = active_pod(shop.cluster)
     assert new != old
-    until(lambda: shows_all_in_sync(shop))
+    shop.cluster.wait_in_sync(SHOP)
     until(lambda: shop.counted() == shop.sent)
 
 
