@@ -50,10 +50,9 @@ POLL_S = 0.2  # a look reads all pods and objects of a reader
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
     """An API server with a replica of the control plane, and the controllers that create pods and EndpointSlices."""
-    options = {"disable_admission_plugins": "", "feature_gates": "BoundServiceAccountTokenVolume=true"}
     with (
         ExitStack() as stack,
-        started(tmp_path_factory.mktemp("documentation"), **options) as found,
+        started(tmp_path_factory.mktemp("documentation"), accounts=True) as found,
         controller(found, "deployment,replicaset,endpointslice,serviceaccount"),
     ):
         asyncio.run(install(found))
