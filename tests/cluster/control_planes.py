@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from headgate.options import MeshOptions
 
 POD = "headgate-1"
 DEADLINE_S = 90
+POLL_S = 0.1
 
 
 class NotAnswered(Exception):
@@ -28,12 +30,19 @@ class NotAnswered(Exception):
 
 
 class RunningReplica:
-    """A replica of the control plane that runs in this process. `log` has the messages of its log."""
+    """A replica of the control plane that runs in this process. `log` has the messages of its log.
 
-    def __init__(self, server: KubeApiServer) -> None:
+    `session` calls its aggregated APIs.
+    """
+
+    def __init__(self, server: KubeApiServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self.log: list[str] = []
         self.ports = {name: free_port() for name in ("XDS_PORT", "WEBHOOK_PORT", "API_PORT")}
+        self._session = session
+        self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._trust.check_hostname, self._trust.verify_mode = False, ssl.CERT_NONE
+        self._trust.load_cert_chain(server.root / "front-proxy.crt", server.root / "front-proxy.key")
 
     async def get(self, path: str, *, user: str = "admin") -> Any:
         """Call the aggregated APIs as the API server does; return the JSON. Raises NotAnswered after a status of 500 or more."""
@@ -41,12 +50,9 @@ class RunningReplica:
 
     async def get_text(self, path: str, *, user: str = "admin") -> str:
         """Do the same, and return the text of the response."""
-        trust = ssl.create_default_context()
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-        trust.load_cert_chain(self.server.root / "front-proxy.crt", self.server.root / "front-proxy.key")
         headers = {"x-remote-user": user, "x-remote-group": "system:masters" if user == "admin" else "users"}
         url = f"https://127.0.0.1:{self.ports['API_PORT']}{path}"
-        async with aiohttp.ClientSession() as session, session.get(url, ssl=trust, headers=headers) as response:
+        async with self._session.get(url, ssl=self._trust, headers=headers) as response:
             if response.status >= 500:
                 raise NotAnswered(await response.text())
             return await response.text()
@@ -83,7 +89,8 @@ async def running(server: KubeApiServer, patch: pytest.MonkeyPatch, **options: A
     The API server does not call its webhooks: a test that waits for the API server would block them.
     """
     run_pod(server, POD)
-    plane = RunningReplica(server)
+    session = aiohttp.ClientSession()
+    plane = RunningReplica(server, session)
     for module, name in ((app, "XDS_PORT"), (webhooks, "WEBHOOK_PORT"), (aggregated_apis, "API_PORT")):
         patch.setattr(module, name, plane.ports[name])
     for name in ("PROPAGATION_S", "LONGEST_S"):  # no other replica runs
@@ -98,7 +105,8 @@ async def running(server: KubeApiServer, patch: pytest.MonkeyPatch, **options: A
     )
     task = asyncio.create_task(replica)
     try:
-        yield plane
+        async with session:
+            yield plane
         assert not task.done(), task.exception()
     finally:
         logging.getLogger().removeHandler(handler)
@@ -113,6 +121,7 @@ async def eventually(check: Any, *, of: object = "") -> Any:
     try:
         async with asyncio.timeout(DEADLINE_S):
             while True:
+                begun = time.monotonic()
                 try:
                     value = check()
                     if value := await value if asyncio.iscoroutine(value) else value:
@@ -120,6 +129,7 @@ async def eventually(check: Any, *, of: object = "") -> Any:
                     failure = None
                 except (aiohttp.ClientError, KeyError, NotAnswered) as error:
                     failure = error
-                await asyncio.sleep(0.05)  # the API server has no event for all of this
+                # The API server has no event for all of this. On a busy machine, a check takes longer.
+                await asyncio.sleep(max(POLL_S, 4 * (time.monotonic() - begun)))
     except TimeoutError:
         raise AssertionError(f"not reached within {DEADLINE_S} s: {of() if callable(of) else of}") from failure

@@ -13,6 +13,7 @@ from tests.cluster.control_planes import RunningReplica, eventually, running
 from tests.cluster.installation import SYSTEM
 from tests.make.objects import gateway, listener
 
+from headgate.backoff import Backoff
 from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.gateway_api.proxies import proxy_name
 
@@ -28,6 +29,7 @@ async def plane(cluster: KubeApiServer) -> AsyncIterator[RunningReplica]:
     """A replica that is active, and the namespace of the Gateways."""
     cluster.namespace("shop")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Backoff, "next_pause", lambda _backoff: 0.5)  # not up to 20 s
         async with running(cluster, patch) as found:
             await eventually(found.served)
             yield found

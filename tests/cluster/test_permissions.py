@@ -15,6 +15,7 @@ from tests.cluster.installation import SYSTEM
 from tests.xds.proxies import Proxy
 from typer.testing import CliRunner, Result
 
+from headgate.backoff import Backoff
 from headgate.cli.app import app
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes import permissions, registration
@@ -159,10 +160,11 @@ class Start(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def start(cluster: KubeApiServer, shop: None) -> AsyncIterator[Start]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(permissions, "MISSING_S", 0.1)
-        patch.setattr(permissions, "ALL_S", 2.0)
+        patch.setattr(permissions, "MISSING_S", 1.0)
+        patch.setattr(permissions, "ALL_S", 3.0)
         patch.setattr(permissions, "REVIEW_PAUSE_S", 0)
         patch.setattr(registration, "RESTORE_S", 1.0)
+        patch.setattr(Backoff, "next_pause", lambda _backoff: 1.0)  # a denied request succeeds soon after it is granted
         changed = stack.enter_context(without(cluster, *VERBS))
         async with running(cluster, patch, custom_metrics=True) as plane:
             await eventually(

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import replica
 from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import DEADLINE_S, eventually
-from tests.cluster.installation import VALUES, on_this_machine
+from tests.cluster.installation import WITHOUT_APIS, on_this_machine
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
 
 from headgate.kubernetes.install.custom_resources import mesh_kinds
@@ -21,6 +21,8 @@ from headgate.resources.meta import Object
 from headgate.resources.versions import to_hub
 
 HUBS = {kind.kind: kind.versions[0] for kind in mesh_kinds()}
+LINKERD, SDK, OSM, FLAGGER, ARGO, EARLY = ORIGINS
+PUBLISHED = "io.smi-spec.split.v1alpha4.TrafficSplit"
 
 
 def definition_path(definition: Object) -> str:
@@ -82,6 +84,31 @@ class Cluster:
             )
             assert status == 200, answer
 
+    def publishes_status(self) -> bool:
+        """Return whether the OpenAPI document, by which kubectl validates objects, has the status of splits.
+
+        The API server writes the document a second or more after a change to a definition.
+        """
+        return "status" in self.get("/openapi/v2")["definitions"][PUBLISHED]["properties"]
+
+    def assert_migrated(self) -> None:
+        """Assert that all objects are stored in headgate's version."""
+        for name in self.names:
+            definition = self.definition(name)
+            assert definition["status"]["storedVersions"] == [HUBS[definition["spec"]["names"]["kind"]]]
+        specs = [content(to_hub(obj))["spec"] for obj in self.origin.objects]
+        assert [obj["spec"] for obj in self.objects("hub")] == specs
+
+    def assert_given_back(self, before: Mapping[str, Any]) -> None:
+        """Assert that the definitions are as `before` the installation, by name, and the objects as their users wrote them."""
+        for name, definition in before.items():
+            after = self.definition(name)
+            assert after["status"]["storedVersions"] == definition["status"]["storedVersions"]
+            assert after["metadata"].get("labels", {}) == definition["metadata"].get("labels", {})
+            if self.origin.name != "early":  # v1beta1 had fields that v1 does not accept
+                assert after["spec"] == definition["spec"]
+        assert self.objects() == [content(obj) for obj in self.origin.objects]
+
     def has_statuses(self) -> bool:
         """Return whether the control plane has written the status of each split."""
         splits = [obj for obj in self.origin.objects if obj["kind"] == "TrafficSplit"]
@@ -100,13 +127,13 @@ async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their
     cluster: KubeApiServer,
 ) -> None:
     """docs/kubernetes.md has these commands. The chart writes headgate's stored version at once."""
-    mesh = Cluster(cluster, ORIGINS[0])
+    mesh = Cluster(cluster, LINKERD)
     (name,) = mesh.names
     await mesh.begin()
     before = mesh.definition(name)["spec"]
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, VALUES))
+        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
         async for _ in installer.apply(objects):
             pass
         (own,) = (obj for obj in objects if obj["metadata"]["name"] == name)
@@ -115,6 +142,7 @@ async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their
         assert mesh.definition(name)["status"]["storedVersions"] == ["v1alpha1", "v1alpha4"]
         with replica.serving(cluster):
             await eventually(mesh.has_statuses)
+            await eventually(mesh.publishes_status)
             splits = kubectl(cluster, "get", name, "--all-namespaces", "-o", "json")
             assert (
                 kubectl(cluster, "replace", "-f", "-", stdin=splits)
@@ -130,13 +158,15 @@ async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their
 
 async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(cluster: KubeApiServer) -> None:
     """The definition of another mesh has accepted it; the API server converts all objects of a kind at a time."""
-    linkerd = ORIGINS[0]
     heavy = {**split("v1alpha1", v1="heavy"), "metadata": {"name": "heavy", "namespace": "shop"}}
-    mesh = Cluster(cluster, linkerd._replace(objects=[*linkerd.objects, heavy]))
+    mesh = Cluster(cluster, ARGO)
     await mesh.begin()
+    cluster.make(object_path(heavy), heavy)
+    (name,) = mesh.names
+    before = mesh.definition(name)
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, VALUES))
+        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
         async for _ in installer.apply(objects):
             pass
         with replica.serving(cluster):
@@ -146,11 +176,14 @@ async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(clust
             assert cluster.call("DELETE", f"{object_path(heavy)}/heavy")[0] == 200
             (outcome,) = [outcome async for _, outcome in installer.migrate(objects)]
             assert outcome == "migrated: 1 object is stored in v1alpha4"
+            assert mesh.objects() == [content(obj) for obj in mesh.origin.objects]
+        mesh.assert_migrated()
         outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
         assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
+    mesh.assert_given_back({name: before})
 
 
-@pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.name)
+@pytest.mark.parametrize("origin", [SDK, OSM, FLAGGER, EARLY], ids=lambda origin: origin.name)
 async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeApiServer, origin: Origin) -> None:
     """The control plane reads them, then they are stored in its version, and after an uninstallation all is as before."""
     mesh = Cluster(cluster, origin)
@@ -158,7 +191,7 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
     before = {name: mesh.definition(name) for name in mesh.names}
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, VALUES))
+        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
         async for _ in installer.apply(objects):
             pass
         expected = [content(obj) for obj in origin.objects]
@@ -172,19 +205,8 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
             async for _ in installer.apply(objects):
                 pass
             assert mesh.objects() == expected
-        for name in mesh.names:
-            assert mesh.definition(name)["status"]["storedVersions"] == [
-                HUBS[mesh.definition(name)["spec"]["names"]["kind"]]
-            ]
-        assert [obj["spec"] for obj in mesh.objects("hub")] == [content(to_hub(obj))["spec"] for obj in origin.objects]
-
+        mesh.assert_migrated()
         outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in installer.delete(objects)}
         assert {name for name, outcome in outcomes.items() if outcome != "deleted"} == set(mesh.names)
         await installer.wait_gone([obj for obj in objects if obj["kind"] == DEFINITION])
-    for name in mesh.names:
-        after = mesh.definition(name)
-        assert after["status"]["storedVersions"] == before[name]["status"]["storedVersions"]
-        assert after["metadata"].get("labels", {}) == before[name]["metadata"].get("labels", {})
-        if origin.name != "early":  # v1beta1 had fields that v1 does not accept
-            assert after["spec"] == before[name]["spec"]
-    assert mesh.objects() == expected
+    mesh.assert_given_back(before)

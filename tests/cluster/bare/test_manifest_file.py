@@ -20,13 +20,13 @@ def apply(cluster: KubeApiServer, file: Path) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_kubectl_applies_the_manifests_of_a_release(cluster: KubeApiServer, tmp_path: Path) -> None:
+def test_kubectl_applies_the_manifests_of_a_release(new_cluster: KubeApiServer, tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["install", "--dry-run", "--image", "registry.example/headgate:1"])
     assert printed.exit_code == 0, printed.output
     file = tmp_path / "headgate.yaml"
     file.write_text(printed.stdout.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n"))
-    first = apply(cluster, file)
+    first = apply(new_cluster, file)
     assert {line.rpartition(" ")[2] for line in first} == {"created"}
     assert len(first) == printed.stdout.count("\nkind: ")
-    again = apply(cluster, file)  # the definitions are "configured" each time: this API server removes their rules
+    again = apply(new_cluster, file)  # the definitions are "configured" each time: this API server removes their rules
     assert {line.rpartition(" ")[2] for line in again} <= {"unchanged", "configured"}

@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import ip_network
 from itertools import count
@@ -12,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.cluster.api_server import MERGE, READY_S, KubeApiServer, controller, started
 from tests.cluster.documentation.readers_manifests import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
-from tests.cluster.installation import SYSTEM, install
+from tests.cluster.installation import SYSTEM, WITHOUT_APIS, install
 from tests.cluster.replica import serving
 from tests.docs.console import ROOT
 from tests.e2e.running_mesh import KUBECTL
@@ -44,19 +44,18 @@ SIDECAR = "headgate-sidecar"
 NODE = "node"
 ADDRESSES = ip_network("10.1.0.0/16")
 SPLITS = "split.smi-spec.io/v1alpha4"
-POLL_S = 0.2  # a look reads all pods and objects of a reader
+POLL_S = 0.2  # most looks read all pods and objects of a reader
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
     """An API server with a replica of the control plane, and the controllers that create pods and EndpointSlices."""
-    options = {"disable_admission_plugins": "", "feature_gates": "BoundServiceAccountTokenVolume=true"}
     with (
         ExitStack() as stack,
-        started(tmp_path_factory.mktemp("documentation"), **options) as found,
+        started(tmp_path_factory.mktemp("documentation"), accounts=True) as found,
         controller(found, "deployment,replicaset,endpointslice,serviceaccount"),
     ):
-        asyncio.run(install(found))
+        asyncio.run(install(found, WITHOUT_APIS))
         until(lambda: found.call("GET", f"{SYSTEM}/serviceaccounts/default")[0] == 200)
         stack.enter_context(serving(found))
         found.make("/api/v1/nodes", {"metadata": {"name": NODE}})
@@ -85,16 +84,37 @@ class Reader:
             metadata = {"name": name, "labels": {"headgate.dev/inject": "true"}}
             self.cluster.call("POST", "/api/v1/namespaces", {"metadata": metadata})
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-            until(lambda: self.cluster.call("GET", account)[0] == 200, account)
+            until(lambda: self.cluster.call("GET", account)[0] == 200, account, poll=POLL_S)
 
     def play(self, mesh: list[Manifest]) -> None:
         """Apply manifests one after the other, after the objects that they assume."""
         for obj in (obj for manifest in mesh for obj in manifest.objects()):
             self._create_namespace(namespace_of(obj, self.namespace))
         if objects := assumed(mesh, self.namespace):
-            self._apply(Manifest("assumed objects", yaml.safe_dump_all(objects)))
+            self._create(objects)
         for manifest in mesh:
             self._apply(manifest)
+
+    def _create(self, objects: list[Object]) -> None:
+        """Create Services and pods; wait until the control plane has the endpoints of all pods.
+
+        A split without ready endpoints, even for a moment, has an Event about it.
+        """
+        for obj in objects:
+            self.cluster.make(f"/api/v1/namespaces/{obj['metadata']['namespace']}/{obj['kind'].lower()}s", obj)
+        self._objects += objects
+        for namespace in sorted(self._namespaces):
+            self._run_pods(namespace)
+        for service in (obj["metadata"] for obj in objects if obj["kind"] == "Service"):
+            path = f"/apis/discovery.k8s.io/v1beta1/namespaces/{service['namespace']}/endpointslices"
+            query = f"{path}?labelSelector=kubernetes.io/service-name={service['name']}"
+            until(lambda query=query: self._has_ready_endpoint(query), query, poll=POLL_S)
+        self._wait_for_a_build()
+
+    def _has_ready_endpoint(self, slices: str) -> bool:
+        _, listed = self.cluster.call("GET", slices)
+        endpoints = [endpoint for part in listed["items"] for endpoint in part["endpoints"] or ()]
+        return any(endpoint["conditions"].get("ready") for endpoint in endpoints)
 
     def _apply(self, manifest: Manifest) -> None:
         """Apply a manifest, and assert the result that its page names."""
@@ -104,9 +124,10 @@ class Reader:
         assert manifest.rejected in ended.stdout
         if not manifest.rejected:
             self._objects += manifest.objects()
-            for _ in range(2):
-                until(lambda: self._reports(set(re.findall(r"\w+", manifest.reports))), manifest.place, poll=POLL_S)
-                self._wait_for_a_build()
+            expected = set(re.findall(r"\w+", manifest.reports))
+            until(lambda: self._reports(expected), manifest.place, poll=POLL_S)
+            self._wait_for_a_build()
+            until(lambda: self._reports(expected), manifest.place, poll=POLL_S)
 
     def kubectl(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         """Run kubectl; `stdout` has its warnings too."""
@@ -127,14 +148,15 @@ class Reader:
         spec = {"service": "missing", "backends": [{"service": "missing-v1", "weight": 1}]}
         path = f"/apis/{SPLITS}/namespaces/{self.namespace}/trafficsplits"
         self.cluster.make(path, {"apiVersion": SPLITS, "kind": "TrafficSplit", "metadata": metadata, "spec": spec})
-        until(lambda: self.cluster.call("GET", f"{path}/{metadata['name']}")[1]["status"])
+        until(lambda: self.cluster.call("GET", f"{path}/{metadata['name']}")[1]["status"], poll=POLL_S)
         self.cluster.call("DELETE", f"{path}/{metadata['name']}")
 
     def _reports(self, expected: set[str]) -> bool:
         """Assert that all pods run, and that all statuses are current and have the expected reasons only."""
         for namespace in sorted(self._namespaces):
             self._run_pods(namespace)
-        found = [one for obj in self._objects for one in self._findings(obj)]
+        events = self._events()
+        found = [one for obj in self._objects for one in (*self._warnings(obj, events), *self._findings(obj))]
         assert {reason for reason, _ in found} == expected, found
         return True
 
@@ -159,7 +181,6 @@ class Reader:
         """Yield the reason and the text of each finding about an object. Asserts that its status is current."""
         group = obj["apiVersion"].rpartition("/")[0]
         name, namespace = obj["metadata"]["name"], namespace_of(obj, self.namespace)
-        yield from self._warnings(obj["kind"], namespace, name)
         external, _, domain = (obj.get("spec") or {}).get("externalName", "").partition(f".{NAMESPACE}.svc.")
         needed = proxy_name(namespace, name) if obj["kind"] == "Gateway" else external if domain else ""
         assert not needed or self.cluster.call("GET", f"/api/v1/namespaces/{NAMESPACE}/services/{needed}")[0] == 200
@@ -176,14 +197,24 @@ class Reader:
             if one["reason"] in REASONS or (one["status"] != "True" and one["reason"] not in HARMLESS):
                 yield one["reason"], f"{obj['kind']} {name}: {one['message']}"
 
-    def _warnings(self, kind: str, namespace: str, name: str) -> Iterator[tuple[str, str]]:
+    def _events(self) -> dict[tuple[str, str, str], dict[str, Object]]:
+        """Return the Events about each object by their reasons; an object is its namespace, kind and name."""
+        events: dict[tuple[str, str, str], dict[str, Object]] = defaultdict(dict)
+        for namespace in self._namespaces:
+            for event in self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/events")[1]["items"]:
+                about = event["involvedObject"]
+                events[namespace, about["kind"], about["name"]][event["reason"]] = event
+        return events
+
+    def _warnings(
+        self, obj: Object, events_by_object: Mapping[tuple[str, str, str], Mapping[str, Object]]
+    ) -> Iterator[tuple[str, str]]:
         """Yield the reason and the message of each Event about an object that no later Event resolves.
 
         A fault of a field may have had another reason before it was resolved: the Event of the resolution names the last.
         """
-        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
-        _, listed = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/events?fieldSelector={selector}")
-        events = {event["reason"]: event for event in listed["items"]}
+        kind, name = obj["kind"], obj["metadata"]["name"]
+        events = events_by_object.get((namespace_of(obj, self.namespace), kind, name), {})
         resolved = [_created(event) for reason, event in events.items() if reason.endswith("Resolved")]
         for reason, event in events.items():
             if reason in REASONS and not any(_created(event) <= time for time in resolved):
