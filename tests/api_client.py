@@ -17,8 +17,7 @@ import yaml
 from headgate.kinds import NAMES, KindNames, names_of
 
 PATIENCE_S = 60.0
-APPLY = "application/apply-patch+yaml"
-MERGE = "application/merge-patch+json"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 
 
 class Access(NamedTuple):
@@ -103,6 +102,10 @@ class Api:
     def delete(self, what: str, namespace: str = "default") -> None:
         """Delete an object (`kind/name`)."""
         self.call("DELETE", self._place(what, namespace))
+
+    def patch(self, what: str, change: Mapping[str, Any], namespace: str = "default") -> Any:
+        """Merge a change into an object (`kind/name`), and return the object."""
+        return self.call("PATCH", self._place(what, namespace), change, MERGE)
 
     def apply(self, obj: Mapping[str, Any], namespace: str = "default") -> Any:
         """Apply an object by server-side apply, and return it."""

@@ -8,14 +8,17 @@ from tests.wire import DEADLINE_S
 
 T = TypeVar("T")
 POLL_S = 0.02
+LONGEST_POLL_S = 0.2
 
 
 def until(condition: Callable[[], T | None], what: str = "", seconds: float = DEADLINE_S, *, poll: float = POLL_S) -> T:
-    """Call `condition` every `poll` seconds until it returns a true value; return that value.
+    """Call `condition` until it returns a true value; return that value.
 
-    AssertionError and LookupError of `condition` count as false. Raises AssertionError after `seconds`.
+    The first pause between two calls is `poll` seconds. Pauses become longer, because a call may take as much processor time
+    as what the test waits for. AssertionError and LookupError of `condition` count as false. Raises AssertionError after
+    `seconds`.
     """
-    deadline = time.monotonic() + seconds
+    start = time.monotonic()
     while True:
         begun = time.monotonic()
         try:
@@ -24,5 +27,7 @@ def until(condition: Callable[[], T | None], what: str = "", seconds: float = DE
             failure = ""
         except (AssertionError, LookupError) as error:
             failure = repr(error)
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
-        time.sleep(max(poll, time.monotonic() - begun))  # leave half of the CPU time to other processes
+        now = time.monotonic()
+        assert now < start + seconds, f"not within {seconds} s: {what or condition} {failure}"
+        longer = min((now - start) / 10, LONGEST_POLL_S)
+        time.sleep(max(poll, now - begun, longer))  # leave at least half of the CPU time to other processes

@@ -60,8 +60,8 @@ def targets(up: Up) -> list[Target]:
 
 @pytest.fixture
 async def load(targets: list[Target]) -> AsyncIterator[TimedLoad]:
-    """Run a load of sixteen clients."""
-    found = TimedLoad(targets, clients=16)
+    """Run a load of eight clients, two for each target."""
+    found = TimedLoad(targets, clients=8)
     found.start()
     try:
         yield found

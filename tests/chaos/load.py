@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 ANSWER_S = 60.0
 """Timeout of a request in seconds; a request without an answer by then has failed."""
-PAUSE_S = 0.02
-"""Pause after a response in seconds, so that the clients leave processor time to the tested processes."""
+PAUSE_S = 0.05
+"""The shortest pause after a response in seconds: eight clients send at most 90 requests a second."""
+PAUSES = 3
+"""The shortest pause in times of the response. A busy machine responds later, so it gets fewer requests."""
 PATIENCE_S = 120.0
 
 
@@ -42,6 +44,7 @@ class TimedLoad:
         self._targets = targets
         self._clients = clients
         self._going = False
+        self._last_response_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,7 +87,7 @@ class TimedLoad:
             while self._going:
                 if not await self._ask(target, reader, writer):
                     return
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(max(PAUSE_S, PAUSES * self._last_response_s))
         finally:
             writer.close()
 
@@ -100,7 +103,9 @@ class TimedLoad:
         except (OSError, asyncio.IncompleteReadError) as error:  # TimeoutError is a subclass of OSError
             self.answers.append(TimedAnswer(sent, time.monotonic(), 0, repr(error), target))
             return False
-        self.answers.append(TimedAnswer(sent, time.monotonic(), status, body.decode(), target))
+        answered = time.monotonic()
+        self._last_response_s = answered - sent
+        self.answers.append(TimedAnswer(sent, answered, status, body.decode(), target))
         return "connection: close" not in head
 
 

@@ -20,7 +20,8 @@ from headgate.resources.core.pod import ProcessIdentity
 from headgate.standalone.processes import adopt
 
 PATIENCE_S = 120.0
-POLL_S = 0.02
+POLL_S = 0.05
+LONGEST_POLL_S = 0.5
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
 SERVICES = "/api/v1/namespaces/default/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -173,11 +174,12 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    """Poll an async condition until it is true; fail the test after a timeout."""
-    deadline = time.monotonic() + seconds
+    """Poll an async condition until it is true, more and more seldom; fail the test after a timeout."""
+    start = time.monotonic()
     while not await condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        await asyncio.sleep(POLL_S)
+        waited = time.monotonic() - start
+        assert waited < seconds, f"not within {seconds} s: {what}"
+        await asyncio.sleep(min(max(POLL_S, waited / 10), LONGEST_POLL_S))
 
 
 async def ready(up: Up) -> list[str]:

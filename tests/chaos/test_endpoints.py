@@ -15,8 +15,8 @@ from tests.ports import free_port
 
 BACKEND = Path(__file__).with_name("backend.py")
 PORT = 8080
-BACKENDS = 50
-ROUNDS = 3
+BACKENDS = 12  # each order of the writes occurs twice: they depend on the remainders of a number by 2 and 3
+ROUNDS = 2
 GRACE_S = 30
 
 
@@ -77,7 +77,7 @@ async def wait_for_answer(load: TimedLoad, backend: str) -> None:
 
 
 @pytest.mark.e2e
-async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
+async def test_no_request_is_lost_while_12_backends_are_added_and_removed(
     up: Up, load: TimedLoad, outside: Outside, counts: Path
 ) -> None:
     for number, (name, port) in enumerate(zip(outside.names, outside.ports, strict=True), start=1):
@@ -88,7 +88,7 @@ async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
             await add(up, name, port)
             await split_over(up, outside.names[:number])
     await up.wait_until_active()
-    await load.reached(len(load.answers) + 2000)
+    await load.reached(len(load.answers) + 200)
     assert set(load.backends) == {"website-v1", *outside.names}
     for number, name in reversed(list(enumerate(outside.names))):
         if number % 2:
@@ -99,7 +99,7 @@ async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
         if not number % 3:
             await up.api.delete(f"{SERVICES}/{name}")
     await up.wait_until_active()
-    await load.reached(len(load.answers) + 500)
+    await load.reached(len(load.answers) + 60)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
@@ -131,7 +131,7 @@ async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, l
             return len(now) == len(before) and not now & before
 
         await until(replaced, f"new pods of {version}")
-        await load.reached(len(load.answers) + 500)
+        await load.reached(len(load.answers) + 60)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends

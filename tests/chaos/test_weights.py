@@ -11,8 +11,8 @@ from tests.chaos.backend import counts as counted
 from tests.chaos.load import Target, TimedAnswer, TimedLoad, ask
 from tests.chaos.machine import Up
 
-CHANGES = 200
-REQUESTS = 10_000
+CHANGES = 60
+REQUESTS = 1_200
 VERSIONS = ("v1", "v2", "v3")
 
 
@@ -65,7 +65,7 @@ def test_misrouted_returns_the_answers_of_backends_with_weight_0() -> None:
 
 
 @pytest.mark.e2e
-async def test_no_request_is_lost_or_misrouted_during_200_changes_of_weights(
+async def test_no_request_is_lost_or_misrouted_during_60_changes_of_weights(
     up: Up, load: TimedLoad, counts: Path
 ) -> None:
     rng = random.Random(7)
@@ -85,7 +85,7 @@ async def test_no_request_is_lost_or_misrouted_during_200_changes_of_weights(
 @pytest.mark.e2e
 async def test_shares_are_exact_after_each_change(up: Up, targets: list[Target]) -> None:
     rng = random.Random(8)
-    for _ in range(20):
+    for _ in range(10):
         first = rng.randint(0, 100)
         await up.wait_until_active(await up.weights(v1=first, v2=100 - first, v3=0))
         seen = await ask(rng.choice(targets[:2]), 100)

@@ -12,7 +12,7 @@ from tests.differential.sidecar_lab import DOMAIN, AccessWorld, Counted, LabCall
 
 from headgate.model.routing import PortRef, Workload, server_name
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "50"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "25"))
 
 
 def compare_worlds(lab: SidecarLab) -> Counter[str]:

@@ -36,7 +36,7 @@ from headgate.settings import Settings
 
 WITHOUT_HOST = b"GET / HTTP/1.1\r\n\r\n"
 """A request that every proxy rejects. It is read when the request before it is done, with all its copies."""
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "20"))
 Serving: TypeAlias = Callable[[Rendered, Path], AbstractAsyncContextManager[int]]
 FIRST_ADDRESS = 120
 """The last number of the first address. The Envoys of the same process have lower ones."""

@@ -29,7 +29,7 @@ from tests.wire import Address
 from headgate.model.routing import GatewayPort, Mesh
 
 _MEMBER = re.compile(r"member-\d+")
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "120"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
 SAMPLES = ((24, 3), (2400, 6))
 """Numbers of requests with random responders, and the allowed deviation in sigmas. The second,
 larger sample is sent only if the result of the first is unlikely. It detects the same deviation of a share as 600

@@ -4,8 +4,9 @@ A comment before a fenced block says how the test uses the block:
 
     <!-- file: split.yaml -->        the block is written to this file
     <!-- apply -->                   the block of YAML is applied with kubectl
-    <!-- run: examples/canary -->    `headgate up` runs this directory, with the options after it, from here on;
-                                     `, with PAGE` adds the files of that page
+    <!-- run: examples/canary -->    `headgate up` runs this directory, with the options after it, instead of an earlier
+                                     one; `, with PAGE` adds the files of that page; `, shared` uses the mesh of all
+                                     pages with this directive, which may only read it
     <!-- not run: REASON -->         the block is not run
 
 A second comment says what a cluster does with the objects (`tests/cluster/documentation`):
@@ -16,10 +17,11 @@ A second comment says what a cluster does with the objects (`tests/cluster/docum
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -30,12 +32,14 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 READY = "headgate is up."
+REQUEST_RATES = 'value: "50"', 'value: "10"'
 _DIRECTIVE = re.compile(r"<!-- (file|apply|run|not run)(?:: (.*))? -->")
 _EXPECTED = re.compile(r"<!-- (rejected|reports): (.*) -->")
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}\b|(?:[0-9A-F]{2}:){31}[0-9A-F]{2}"), "HEX"),
     (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?\b"), "-SUFFIX"),
     (re.compile(r"source \S+/env"), "source PATH/env"),
+    (re.compile(r"\b\d+[smh]\b"), "AGE"),
     (re.compile(r"\d+(?:\.\d+)*"), "N"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -101,7 +105,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def masked(line: str) -> str:
-    """Return a line with placeholders for what differs between machines and runs: numbers, name suffixes, widths."""
+    """Return a line with placeholders for what differs between machines and runs: numbers, ages, name suffixes, widths."""
     for pattern, word in _MASKS:
         line = pattern.sub(word, line)
     return line.strip()
@@ -128,13 +132,20 @@ def differs(shown: Sequence[str], printed: Sequence[str]) -> str:
 
 
 class Session:
-    """A bash session in an empty directory with links to examples/ and deploy/; use it as a context manager."""
+    """A bash session in a directory with examples/ and deploy/; use it as a context manager.
 
-    def __init__(self, directory: Path) -> None:
+    The clients of the examples send fewer requests a second than those of a reader.
+    """
+
+    def __init__(self, directory: Path, shared: Callable[[str], Path] | None = None) -> None:
+        """Prepare the directory; `shared` returns the state directory of the shared mesh that runs some manifests."""
         self._directory = directory
+        self._shared = shared
         self._started: list[subprocess.Popen[str]] = []
-        for name in ("examples", "deploy"):
-            (directory / name).symlink_to(ROOT / name)
+        (directory / "deploy").symlink_to(ROOT / "deploy")
+        shutil.copytree(ROOT / "examples", directory / "examples")
+        for path in (directory / "examples").rglob("client.yaml"):
+            path.write_text(path.read_text().replace(*REQUEST_RATES))
         programs = directory / ".bin"
         programs.mkdir()
         write_script(programs / "headgate")
@@ -145,10 +156,14 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_meshes()
+
+    def _end_meshes(self) -> None:
         for process in self._started:
             process.send_signal(signal.SIGINT)
         for process in self._started:
             process.wait(60)
+        self._started.clear()
 
     def play(self, block: Block) -> None:
         """Write, apply or run a block. Raises AssertionError with the page's line if the output differs."""
@@ -160,19 +175,29 @@ class Session:
             self._run("kubectl apply -f -", block.text)
         elif block.language == "console" and block.directive != "not run":
             if block.directive == "run":
-                directory, _, page = block.argument.partition(", with ")
-                for other in blocks(ROOT / page) if page else ():
-                    if other.directive == "file":
-                        self.play(other)
-                self._up(f"headgate up {directory}")
-                self._run("export KUBECONFIG=.headgate/kubeconfig")
+                self._run_mesh(block.argument)
             for step in block.steps():
                 self._step(step)
+
+    def _run_mesh(self, argument: str) -> None:
+        """Run the mesh of a directive, or use the shared one."""
+        self._end_meshes()
+        directory, _, more = argument.partition(", ")
+        if more == "shared":
+            assert self._shared
+            (self._directory / ".headgate").symlink_to(self._shared(directory))
+        else:
+            page = more.removeprefix("with ")
+            for other in blocks(ROOT / page) if page else ():
+                if other.directive == "file":
+                    self.play(other)
+            self.up(f"headgate up {directory}")
+        self._run("export KUBECONFIG=.headgate/kubeconfig")
 
     def _step(self, step: Step) -> None:
         command = step.command.removesuffix(" &")
         if command.startswith("headgate up"):
-            log = self._up(command)
+            log = self.up(command)
             until(lambda: self._shows(step, _started(log)), f"line {step.line}", SECONDS)
             return
         if not command.startswith(_RETRIED):
@@ -205,7 +230,7 @@ class Session:
         )
         return ended.stdout.splitlines()
 
-    def _up(self, command: str) -> Path:
+    def up(self, command: str) -> Path:
         """Start `headgate up` for the rest of the session, wait until it is ready, and return its log file."""
         log = self._directory / f"up-{len(self._started)}.log"
         with log.open("w") as output:

@@ -1,5 +1,8 @@
 """Every console example of the documentation prints what the page shows."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,28 @@ def runs(page: Path) -> bool:
     return any(block.language == "console" and block.directive != "not run" for block in blocks(page))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """Return a function that returns the state directory of the shared mesh with some manifests."""
+    with ExitStack() as stack:
+
+        @cache
+        def state(manifests: str) -> Path:
+            directory = tmp_path_factory.mktemp("shared")
+            stack.enter_context(Session(directory)).up(f"headgate up {manifests}")
+            return directory / ".headgate"
+
+        yield state
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     "page", [page for page in (ROOT / "README.md", *PAGES) if runs(page)], ids=lambda page: page.stem
 )
-def test_the_examples_of_a_page_print_the_shown_output(page: Path, tmp_path: Path) -> None:
-    with Session(tmp_path) as session:
+def test_the_examples_of_a_page_print_the_shown_output(
+    page: Path, tmp_path: Path, shared: Callable[[str], Path]
+) -> None:
+    with Session(tmp_path, shared) as session:
         for block in blocks(page):
             session.play(block)
 

@@ -44,11 +44,11 @@ class Collector(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
 
 
 @contextlib.contextmanager
-def collector() -> Iterator[tuple[str, Collector]]:
-    """Run a collector; yield its address and the collector."""
+def collector(port: int = 0) -> Iterator[tuple[str, Collector]]:
+    """Run a collector, by default on a free port; yield its address and the collector."""
     server, found = grpc.server(ThreadPoolExecutor(4)), Collector()
     server.add_generic_rpc_handlers((found,))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
         yield f"127.0.0.1:{port}", found

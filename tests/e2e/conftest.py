@@ -1,21 +1,31 @@
 """Fixtures: a shared `RunningMesh` with a namespace for each test, and new meshes."""
 
 import itertools
+import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 
+Site = Callable[[Path], Mapping[str, str]]
 _numbers = itertools.count(1)
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/e2e/"):
             item.add_marker(pytest.mark.e2e)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: pytest.TestReport = yield  # type: ignore[assignment]  # the hook's result
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report  # type: ignore[return-value]
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +54,47 @@ def new_mesh() -> Iterator[Callable[..., RunningMesh]]:
     """Return a function that starts a new mesh with options of `headgate up` and `manifests` by file name."""
     with ExitStack() as stack:
         yield lambda *options, **more: stack.enter_context(mesh_in_a_new_directory(*options, **more))
+
+
+class SharedMeshes:
+    """The meshes of a module: one for each combination of manifests and options of `headgate up`."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[Site, tuple[str, ...]], tuple[RunningMesh, ExitStack]] = {}
+
+    def use(self, site: Site, *options: str) -> RunningMesh:
+        """Return a running mesh; `site` returns the manifests by file name for the mesh's directory."""
+        if (site, options) not in self._running:
+            with ExitStack() as stack:
+                root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-e2e-")))
+                mesh = stack.enter_context(RunningMesh(root, *options, manifests=site(root)))
+                self._running[site, options] = mesh, stack.pop_all()
+        mesh, _ = self._running[site, options]
+        os.truncate(mesh.root / "stderr", 0)  # what earlier tests caused
+        return mesh
+
+    def close(self) -> None:
+        """End all meshes; the next use of one starts it again."""
+        while self._running:
+            _, (_, stack) = self._running.popitem()
+            stack.close()
+
+
+@pytest.fixture(scope="module")
+def meshes_of_module() -> Iterator[SharedMeshes]:
+    with closing(SharedMeshes()) as meshes:
+        yield meshes
+
+
+@pytest.fixture
+def shared_mesh(meshes_of_module: SharedMeshes, request: pytest.FixtureRequest) -> Iterator[Callable[..., RunningMesh]]:
+    """Return a function that returns the module's mesh for a site and options of `headgate up` (`SharedMeshes.use`).
+
+    A test leaves the mesh with the objects and programs that it began with. After a failed test the next one gets a new mesh.
+    """
+    yield meshes_of_module.use
+    if request.node.stash.get(_FAILED, False):
+        meshes_of_module.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import counting_deployment
-from tests.e2e.running_mesh import KUBECTL, PAUSE_S, RunningMesh
+from tests.e2e.running_mesh import KUBECTL, RunningMesh
 from tests.make import objects
 from tests.make.objects import Object, headgate_keys, http_route_group, http_rule, manifest, tcp_rule, traffic_target
 from tests.waiting import until
@@ -18,6 +18,7 @@ from tests.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001
+CONNECTION_PAUSE_S = 0.1  # each connection has a handshake of mutual TLS
 WEB, RAW = http_rule("web"), tcp_rule("raw")
 """Rules of TrafficTargets, whose routes `ROUTES` has."""
 ROUTES = manifest(
@@ -38,6 +39,11 @@ def workload(name: str, root: Path, *, replicas: int = 1) -> str:
 def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
     """Return the manifests of `server` (with `replicas` pods) and of `caller`, by file name."""
     return {"server.yaml": workload(SERVER, root, replicas=replicas), "caller.yaml": workload(CALLER, root)}
+
+
+def two_servers(root: Path) -> Mapping[str, str]:
+    """Return the manifests of `server` with two pods and of `caller`, by file name."""
+    return site(root, replicas=2)
 
 
 def strict_tls(name: str = "strict", app: str = SERVER) -> str:
@@ -125,7 +131,7 @@ class ConnectionLoad(Load):
                 self.counts[(await client.ask()).answered_by] += 1
             finally:
                 client.close()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(CONNECTION_PAUSE_S)
 
 
 class TunnelClient(Client):
@@ -186,7 +192,7 @@ def ask(mesh: RunningMesh, client: TunnelClient) -> Answer:
     return mesh.network.run(client.ask())
 
 
-def wait_for_requests(load: Load, count: int = 100) -> None:
+def wait_for_requests(load: Load, count: int = 50) -> None:
     """Wait until `count` more requests are answered."""
     seen = load.sent
     until(lambda: load.sent > seen + count)

@@ -38,7 +38,9 @@ BIN = Path(sys.executable).parent
 HEADGATE = str(BIN / "headgate")
 KUBECTL = next((path for path in (str(BIN / "kubectl"), shutil.which("kubectl") or "") if Path(path).is_file()), "")
 PAUSE_S = 0.03
-"""The pause after each answer in a load. Six connections send 150 requests a second, which takes a fifth of a processor."""
+"""The shortest pause after each answer in a load."""
+MOST_PER_S = 60
+"""The most requests a second in a load of several connections: each takes two milliseconds of processors with its proxies."""
 LATE = re.compile(r"proxy \S+ has not answered a response for 5 s")
 Via = Literal["address", "proxy"]
 Line = Mapping[str, Any]
@@ -294,6 +296,31 @@ class RunningMesh:
         """Delete an object (`kind/name`) without waiting."""
         self.api.delete(what, namespace)
 
+    def patch(self, what: str, change: Mapping[str, Any], namespace: str = "default") -> None:
+        """Merge a change into an object (`kind/name`) without waiting."""
+        self.api.patch(what, change, namespace)
+
+    def roll_out(self, deployment: str, change: Mapping[str, Any], namespace: str = "default") -> None:
+        """Merge a change into a Deployment, and wait until only pods of the new template run, and all are available."""
+        self.patch(f"deployment/{deployment}", change, namespace)
+        self.wait_for_rollout(deployment, namespace)
+
+    def restart(self, deployment: str, namespace: str = "default") -> None:
+        """Replace the pods of a Deployment as `kubectl rollout restart` does, and wait for the new ones."""
+        annotations = {"kubectl.kubernetes.io/restartedAt": str(time.time())}
+        self.roll_out(deployment, {"spec": {"template": {"metadata": {"annotations": annotations}}}}, namespace)
+
+    def wait_for_rollout(self, deployment: str, namespace: str = "default") -> None:
+        """Wait as `kubectl rollout status` does, whose program takes 0.2 s of processor time."""
+
+        def is_complete() -> bool:
+            obj = self.get(f"deployment/{deployment}", namespace)
+            status, replicas = obj.get("status", {}), obj["spec"]["replicas"]
+            counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+            return bool(status.get("observedGeneration") == obj["metadata"]["generation"] and counts == [replicas] * 3)
+
+        until(is_complete, f"the rollout of {deployment}")
+
     def create_namespace(self, name: str) -> None:
         """Create a namespace, or keep an existing one."""
         self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -395,7 +422,7 @@ class RunningMesh:
     @contextlib.contextmanager
     def load(self, *requests: Request) -> Iterator[Load]:
         """Send requests continuously during the `with` block, on one connection for each of `requests`."""
-        load = Load(self.network, requests, pause=PAUSE_S)
+        load = Load(self.network, requests, pause=max(PAUSE_S, len(requests) / MOST_PER_S))
         try:
             yield load
         finally:

@@ -13,6 +13,8 @@ from tests.waiting import until
 
 API = "/apis/traffic.metrics.k8s.io/v1beta1"
 CLIENTS, SERVERS = ("buyer", "thief"), ("books", "bank", "mail", "slow", "open")
+PLANNED = SERVERS[:3]
+"""The servers that `PLAN` calls."""
 UNITS = {"m": 1e-3, "u": 1e-6, "": 1.0}
 OUTCOMES = ("success_count", "failure_count")
 
@@ -89,12 +91,13 @@ class ShopMesh:
 
 
 @contextlib.contextmanager
-def shop_in(root: Path, *options: str) -> Iterator[ShopMesh]:
+def shop_in(root: Path, *options: str, servers: Sequence[str] = SERVERS) -> Iterator[ShopMesh]:
+    """Run the clients and servers in a new mesh with options of `headgate up`; `root` has the clients' plans."""
     manifests = {}
     for client in CLIENTS:
         (root / client).mkdir()
         manifests[f"{client}.yaml"] = program_deployment(client, "caller.py", PLANS=str(root / client))
-    for server in SERVERS:
+    for server in servers:
         pods = program_deployment(server, "faulty.py", replicas=2 if server == "books" else 1)
         manifests[f"{server}.yaml"] = f"{service_manifest(server, HTTP_PORT, selector={'app': server})}\n---\n{pods}"
     with mesh_in_a_new_directory(*options, manifests=manifests) as mesh:

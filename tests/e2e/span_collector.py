@@ -16,13 +16,17 @@ SERVER, CLIENT = 2, 3
 
 
 class ReceivedSpan(NamedTuple):
-    """A span, with the attributes of its resource. IDs are in hexadecimal digits; `parent` may be empty."""
+    """A span, with the attributes of its resource. IDs are in hexadecimal digits; `parent` may be empty.
+
+    `start` is in nanoseconds since the epoch.
+    """
 
     trace: str
     id: str
     parent: str
     name: str
     kind: int
+    start: int
     state: str
     attributes: Mapping[str, Any]
     resource: Mapping[str, Any]
@@ -71,7 +75,9 @@ class SpanCollector(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has n
         }
         self.mistakes += [f"{rule}: {span}" for rule, kept in rules.items() if not kept]
         ids = (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
-        return ReceivedSpan(*ids, span.name, span.kind, span.trace_state, _values(span.attributes), resource)
+        return ReceivedSpan(
+            *ids, span.name, span.kind, span.start_time_unix_nano, span.trace_state, _values(span.attributes), resource
+        )
 
     def of_trace(self, trace: str) -> Sequence[ReceivedSpan]:
         """Return the spans of a trace, each after its parent; raises AssertionError if they are not one tree."""

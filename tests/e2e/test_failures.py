@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.bookstore import BOOKSTORE
 from tests.e2e.manifests import service_manifest, split_manifest
 from tests.e2e.running_mesh import HEADGATE, RunningMesh, assert_healthy
 from tests.headgate_program import command
@@ -55,7 +56,7 @@ def test_up_reports_a_pod_that_can_not_start_and_waits_for_a_pod_that_may_still_
     assert (pod["reason"], pod["exitCode"], pod["output"]) == expected
     assert words in pod["message"]
     assert pod["name"].startswith(json.loads(manifest)["metadata"]["name"])
-    first = mesh.line(lambda line: {"waiting", "ready"} & line.keys(), mark)
+    first = mesh.line(lambda line: line.get("waiting") or "ready" in line, mark)
     assert ("waiting" in first) is is_awaited
     if is_awaited:
         waits = f"Deployment default/{json.loads(manifest)['metadata']['name']} (0 of 1 replicas available)"
@@ -87,13 +88,10 @@ def test_headgate_names_the_pod_that_delays_its_stop_and_kills_the_pod_at_a_seco
     assert len([line for line in mesh.lines[mark:] if "waiting" in line]) < 10
 
 
-@pytest.mark.parametrize(("example", "starts"), [("canary", 1), ("bookstore", 2)])
-def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_mesh: New, example: str, starts: int) -> None:
-    """The test checks a first start, and a restart of the mesh with more pods and kinds."""
-    files = (Path(__file__).parents[2] / "examples" / example).iterdir()
-    mesh = new_mesh(manifests={file.name: file.read_text() for file in files})
-    for number in range(starts):
-        if number:
+def test_a_healthy_start_and_restart_record_no_warnings_and_no_recoveries(new_mesh: New) -> None:
+    mesh = new_mesh(manifests=BOOKSTORE)
+    for is_restart in (False, True):
+        if is_restart:
             mesh.start()
         assert_healthy(mesh)
         mesh.stop()
@@ -155,7 +153,7 @@ def test_headgate_continues_when_a_full_disk_has_space_again(small_disk: Path) -
         assert "Traceback" not in mesh.stderr
 
 
-@pytest.mark.parametrize(("limit", "fails"), [(0, "Envoy ended"), (1, "Envoy ended"), (2, "can't be watched")])
+@pytest.mark.parametrize(("limit", "fails"), [(1, "Envoy ended"), (2, "can't be watched")])
 def test_up_names_the_limit_of_inotify_instances_that_it_reaches(tmp_path: Path, limit: int, fails: str) -> None:
     """Envoy needs two instances, and `headgate up` needs one for the directory."""
     (tmp_path / "manifests").mkdir()

@@ -3,7 +3,6 @@
 import socket
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.e2e import identity_rig as rig
@@ -27,38 +26,40 @@ def speaks_tls(address: Address) -> bool:
 
 @pytest.mark.parametrize("mode", ["off", "permissive"])
 def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path, mode: str
+    shared_mesh: Callable[..., RunningMesh], mode: str
 ) -> None:
     """The TLSConfig becomes programmed once the server rejects plaintext. Its deletion allows plaintext again."""
-    mesh = new_mesh("--mtls", mode, manifests=rig.site(tmp_path))
+    mesh = shared_mesh(rig.site, "--mtls", mode)
     server = rig.only_pod(mesh, rig.SERVER)
     address = rig.pod_address(server)
     assert rig.plaintext_answer(address) == SERVED
     assert speaks_tls(address) == (mode == "permissive")
-    with rig.load_without_loss(mesh, tmp_path) as load:
+    with rig.load_without_loss(mesh, mesh.root) as load:
         mesh.submit(rig.strict_tls())
         assert "1 of 1" in rig.headgate_wait(mesh, "tlsconfig/strict")
         assert rig.plaintext_answer(address) == b""
         assert speaks_tls(address)
         rig.wait_for_requests(load)
+        assert (
+            rig.sidecar_counter(mesh, server, "ssl.handshake") > 0
+        )  # R74; it ends with the filter chain of mutual TLS
         mesh.delete("tlsconfig/strict")
         until(lambda: rig.plaintext_answer(address) == SERVED)
         rig.wait_for_requests(load)
         until(lambda: speaks_tls(address) == (mode == "permissive"))
     assert rig.only_pod(mesh, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
-    assert rig.sidecar_counter(mesh, server, "ssl.handshake") > 0  # R74
     assert mesh.complaints == []
 
 
 def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+    shared_mesh: Callable[..., RunningMesh],
 ) -> None:
     """The next start continues the mTLS migration from the proxies' TLS modes: to strict, and back (R74, R77)."""
-    mesh = new_mesh("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
+    mesh = shared_mesh(rig.site, "--mtls", "off")
     servers = rig.pods(mesh, rig.SERVER)
     addresses = [rig.pod_address(server) for server in servers]
     assert not any(map(speaks_tls, addresses))
-    with rig.load_without_loss(mesh, tmp_path) as load:
+    with rig.load_without_loss(mesh, mesh.root) as load:
         mesh.kill()
         mesh.options = ("--mtls", "strict")
         mesh.start()

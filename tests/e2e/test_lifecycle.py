@@ -8,25 +8,30 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.e2e.manifests import external, site, split_manifest
 from tests.e2e.running_mesh import HEADGATE, RunningMesh
 from tests.processes import runs
 from tests.waiting import until
 
 
-def test_all_objects_are_active_when_headgate_is_ready(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
-    mesh = new_mesh(manifests=site(tmp_path))
+@pytest.fixture
+def meshed(shared_mesh: Callable[..., RunningMesh]) -> RunningMesh:
+    """Return a mesh with a Service that is split 3 to 1 between two Deployments."""
+    return shared_mesh(site)
+
+
+def test_all_objects_are_active_when_headgate_is_ready(meshed: RunningMesh) -> None:
+    mesh = meshed
     assert mesh.ready["findings"] == []
     assert mesh.ready["services"]["default/web"] == {"8080": str(mesh.address("web", 8080))}
     assert mesh.send(40, mesh.request("web", 8080)) == {"v1": 30, "v2": 10}
     assert stat.S_IMODE(Path(mesh.ready["kubeconfig"]).stat().st_mode) == 0o600
 
 
-def test_no_request_fails_when_headgate_is_killed_and_restarted(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
-) -> None:
+def test_no_request_fails_when_headgate_is_killed_and_restarted(meshed: RunningMesh) -> None:
     """Envoy and the pods run without headgate, and the next start adopts them."""
-    mesh = new_mesh(manifests=site(tmp_path))
+    mesh = meshed
     before, ready = mesh.processes(), mesh.ready
     assert len(before) == 3
     with mesh.load(mesh.request("web", 8080)) as load:
@@ -45,33 +50,30 @@ def test_no_request_fails_when_headgate_is_killed_and_restarted(
     assert mesh.ready["proxy"] == ready["proxy"]
     assert mesh.send(20, mesh.request("web", 8080)) == {"v2": 20}
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in mesh.get("pods")["items"])
+    mesh.write("split.yaml", site(mesh.root)["split.yaml"])
 
 
-def test_the_next_start_applies_files_that_changed_while_headgate_was_down(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+def test_a_stopped_headgate_leaves_nothing_and_the_next_start_applies_files_that_changed_meanwhile(
+    meshed: RunningMesh,
 ) -> None:
-    mesh = new_mesh(manifests=site(tmp_path))
-    mesh.kubectl("label", "service", "web", "kept=yes")
-    mesh.stop()
+    mesh = meshed
+    mesh.patch("service/web", {"metadata": {"labels": {"kept": "yes"}}})
+    processes, sidecars, sockets = mesh.processes(), mesh.sidecars(), Path(mesh.instance["admin"]).parent
+    assert len(sidecars) == 2
+    assert list(sockets.iterdir())
+    assert mesh.stop() == 0
+    assert mesh.processes() == {}
+    assert not [pid for pid in (*processes.values(), *sidecars.values()) if runs(pid)]
+    assert not sockets.exists()
+    assert mesh.complaints == []
     (mesh.directory / "split.yaml").write_text(split_manifest("web", "web", {"v1": 1, "v2": 1}))
     (mesh.directory / "more.yaml").write_text(external("more", mesh.backend("more")))
     mesh.start()
     assert mesh.send(20, mesh.request("web", 8080)) == {"v1": 10, "v2": 10}
     assert mesh.send(5, mesh.request("more", 8080)) == {"more": 5}
     assert mesh.get("service/web")["metadata"]["labels"] == {"kept": "yes"}
-
-
-def test_a_stopped_headgate_leaves_no_process_and_no_socket(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
-) -> None:
-    mesh = new_mesh(manifests=site(tmp_path))
-    processes, sockets = mesh.processes(), Path(mesh.instance["admin"]).parent
-    assert list(sockets.iterdir())
-    assert mesh.stop() == 0
-    assert mesh.processes() == {}
-    assert not [pid for pid in processes.values() if runs(pid)]
-    assert not sockets.exists()
-    assert mesh.complaints == []
+    mesh.remove("more.yaml")
+    mesh.write("split.yaml", site(mesh.root)["split.yaml"])
 
 
 def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_mesh: Callable[..., RunningMesh]) -> None:
@@ -111,8 +113,10 @@ def test_a_second_headgate_with_the_same_state_directory_fails(mesh: RunningMesh
     assert mesh.send(5, mesh.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_two_headgates_run_side_by_side(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
-    one, two = new_mesh(manifests=site(tmp_path)), new_mesh(manifests=site(tmp_path))
+def test_two_headgates_run_side_by_side(
+    meshed: RunningMesh, new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
+    one, two = meshed, new_mesh(manifests=site(tmp_path))
     assert one.address("web", 8080) != two.address("web", 8080)
     two.write("split.yaml", split_manifest("web", "web", {"v2": 1}))
     assert one.send(20, one.request("web", 8080)) == {"v1": 15, "v2": 5}
@@ -132,10 +136,8 @@ def test_an_ephemeral_headgate_keeps_no_state(new_mesh: Callable[..., RunningMes
     assert "web" in names
 
 
-def test_headgate_reports_and_restarts_an_envoy_that_was_killed(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
-) -> None:
-    mesh = new_mesh(manifests=site(tmp_path))
+def test_headgate_reports_and_restarts_an_envoy_that_was_killed(meshed: RunningMesh) -> None:
+    mesh = meshed
     first, mark = mesh.processes()["envoy"], len(mesh.lines)
     os.kill(first, signal.SIGKILL)
     message = mesh.line(lambda line: "trouble" in line, mark)["trouble"]

@@ -5,12 +5,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from tests.e2e.manifests import counting_deployment
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
+from tests.headgate_program import command
 from tests.waiting import until
 
 
@@ -41,14 +41,22 @@ def level(mesh: RunningMesh, proxy: str) -> str:
 
 def hold(mesh: RunningMesh, *words: str) -> "subprocess.Popen[str]":
     """Start the command and wait until it has set the level."""
-    command = [sys.executable, "-m", "headgate", "proxies", *words, "--state", str(mesh.state)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*command(), "proxies", *words, "--state", str(mesh.state)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdout
     assert "logs at the level debug" in process.stdout.readline()
     return process
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("proxy", "end"),
+    [("gateway", signal.SIGINT), ("gateway", signal.SIGTERM), ("gateway", signal.SIGKILL), ("sidecar", signal.SIGKILL)],
+    indirect=["proxy"],
+)
 def test_the_level_returns_when_the_command_ends(mesh: RunningMesh, proxy: str, end: signal.Signals) -> None:
     process = hold(mesh, proxy, "--log-level", "debug")
     assert level(mesh, proxy) == "debug"

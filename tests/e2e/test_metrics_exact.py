@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.e2e.shop import CLIENTS, OUTCOMES, PLAN, SERVERS, ShopMesh, metrics, shop_in
+from tests.e2e.shop import CLIENTS, OUTCOMES, PLAN, PLANNED, SERVERS, ShopMesh, metrics, shop_in
 from tests.waiting import until
 from tests.wire import Address, Request
 
@@ -76,10 +76,10 @@ def test_the_server_counts_a_client_without_a_proxy_by_the_clients_address(shop:
 
 def test_each_request_counts_once_without_mutual_tls(tmp_path: Path) -> None:
     """Both proxies see the request in plaintext; only the caller's proxy counts it."""
-    with shop_in(tmp_path, "--mtls", "off") as shop:
+    with shop_in(tmp_path, "--mtls", "off", servers=PLANNED) as shop:
         shop.send(PLAN)
         shop.wait_for_agreement()
-        received = [metrics(shop.ask(f"/namespaces/default/deployments/{server}")) for server in SERVERS]
+        received = [metrics(shop.ask(f"/namespaces/default/deployments/{server}")) for server in PLANNED]
         for outcome in OUTCOMES:
             assert sum(found[outcome] for found in received) == sum(
                 n for (*_, counted), n in shop.truth.items() if counted == outcome
@@ -129,8 +129,7 @@ def test_replaced_pods_have_reported_all_requests(shop: ShopMesh) -> None:
     """Pods of clients and servers are replaced: each proxy sends a last report before it ends."""
     for app in ("books", *CLIENTS):
         shop.send(PLAN)
-        shop.mesh.kubectl("rollout", "restart", f"deployment/{app}")
-        shop.mesh.kubectl("rollout", "status", f"deployment/{app}", "--timeout=60s")
+        shop.mesh.restart(app)
     shop.send(PLAN)
     shop.wait_for_agreement()
 

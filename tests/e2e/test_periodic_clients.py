@@ -10,8 +10,6 @@ from tests.make.rollouts import message_of
 from tests.wire import Client, Request
 
 OK, BAD = "/ok", "/bad"
-PERIODS = pytest.mark.parametrize(("percent", "period"), [(50, 2), (10, 10)])
-"""The canary's share, and the number of requests of which the last one is for the bad path."""
 
 
 class Periodic(Versions):
@@ -29,7 +27,7 @@ class Periodic(Versions):
 
     @contextmanager
     def load(self, period: int) -> Iterator[None]:
-        """Send requests during the `with` block."""
+        """Send requests during the `with` block; the last one of `period` requests is for the bad path."""
         self.stopping = False
         request = self.mesh.request("web", 8080, namespace=self.namespace)
         paths = [OK] * (period - 1) + [BAD]
@@ -46,20 +44,20 @@ def versions(mesh: RunningMesh, namespace: str) -> Periodic:
     return Periodic(mesh, namespace)
 
 
-@PERIODS
+@pytest.mark.parametrize(("percent", "period"), [(50, 2), (10, 10)])
 def test_two_equal_versions_that_fail_the_same_path_are_not_rolled_back(
     versions: Periodic, percent: int, period: int
 ) -> None:
+    """`percent` is the canary's share. The two periods are in step with it."""
     versions.current.failing = versions.next.failing = BAD
     versions.begin({**ANALYSIS, "steps": [], "errorProbability": "0.01%"}, percent)
     with versions.load(period):
         versions.ended("Promoted")
 
 
-@PERIODS
-def test_a_canary_that_always_fails_one_path_is_rolled_back(versions: Periodic, percent: int, period: int) -> None:
+def test_a_canary_that_always_fails_one_path_is_rolled_back(versions: Periodic) -> None:
     versions.next.failing = BAD
-    versions.begin({**ANALYSIS, "steps": [], "success": {"margin": "1%"}, "errorProbability": "0.01%"}, percent)
-    with versions.load(period):
+    versions.begin({**ANALYSIS, "steps": [], "success": {"margin": "1%"}, "errorProbability": "0.01%"}, percent=10)
+    with versions.load(period=10):
         status = versions.ended("RolledBack")
     assert "more requests fail than at web-current" in message_of(status)

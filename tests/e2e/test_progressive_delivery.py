@@ -1,5 +1,6 @@
 """Flagger and Argo Rollouts move traffic: their writes take effect in Envoy and are acknowledged in the status."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -25,17 +26,24 @@ from tests.wire import Request
 MANY = 1000
 
 
-def run_pods(mesh: RunningMesh, namespace: str, name: str, labels: Mapping[str, str]) -> None:
-    """Run a Deployment whose pods answer with its name; wait until it is available."""
-    made = counting_deployment(name, mesh.root / f"{namespace}-{name}", labels=labels, ports={"http": PORT})
-    mesh.apply(made, namespace=namespace)
+def run_pods(
+    mesh: RunningMesh, namespace: str, name: str, labels: Mapping[str, str], *, with_sidecar: bool = False
+) -> None:
+    """Run a Deployment whose pods answer with its name; wait until it is available.
+
+    Most tests need no sidecars, because the gateway selects the version.
+    """
+    made = json.loads(counting_deployment(name, mesh.root / f"{namespace}-{name}", labels=labels, ports={"http": PORT}))
+    if not with_sidecar:
+        made["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "false"
+    mesh.apply(json.dumps(made), namespace=namespace)
     until(lambda: mesh.get(f"deployment/{name}", namespace)["status"].get("availableReplicas") == 1, name)
 
 
-def flagger_pods(mesh: RunningMesh, flagger: Flagger) -> None:
+def flagger_pods(mesh: RunningMesh, flagger: Flagger, *, with_sidecars: bool = False) -> None:
     """Run the pods of the primary and the canary, and create the Services."""
-    run_pods(mesh, flagger.namespace, "podinfo-primary", {"app": "podinfo-primary"})
-    run_pods(mesh, flagger.namespace, "podinfo", {"app": "podinfo"})
+    for name in ("podinfo-primary", "podinfo"):
+        run_pods(mesh, flagger.namespace, name, {"app": name}, with_sidecar=with_sidecars)
     flagger.create_services()
 
 
@@ -63,7 +71,7 @@ def attached(mesh: RunningMesh, route: Object) -> None:
 def test_flagger_promotes_a_canary_by_a_split(mesh: RunningMesh, namespace: str, version: str) -> None:
     """Weights are quantities in v1alpha1, and numbers in v1alpha2, which v1alpha3 extends by `matches`."""
     flagger = FlaggerSplit(mesh.api.call, namespace, version)
-    flagger_pods(mesh, flagger)
+    flagger_pods(mesh, flagger, with_sidecars=version == "v1alpha3")
     flagger.create()
     mesh.settle()
     request = mesh.request("podinfo", PORT, namespace=namespace)
@@ -77,7 +85,7 @@ def test_flagger_promotes_a_canary_by_a_split(mesh: RunningMesh, namespace: str,
     with mesh.load(request) as load:
         programmed(mesh, flagger.set_weights(100, 0))  # the primary has the canary's template by now
         assert mesh.send(50, request) == {"podinfo-primary": 50}
-        mesh.kubectl("scale", "deployment/podinfo", "--replicas=0", "-n", namespace)
+        mesh.patch("deployment/podinfo", {"spec": {"replicas": 0}}, namespace)
         until(lambda: len(mesh.get("pods", namespace)["items"]) == 1)
     assert load.counts.keys() <= {"podinfo-primary", "podinfo"}
     assert mesh.send(50, request) == {"podinfo-primary": 50}
@@ -93,7 +101,7 @@ def test_flagger_returns_all_traffic_to_the_primary_when_the_canary_has_no_pods(
     programmed(mesh, flagger.set_weights(50, 50))
     request = mesh.request("podinfo", PORT, namespace=namespace)
     with mesh.load(request) as load:
-        mesh.kubectl("scale", "deployment/podinfo", "--replicas=0", "-n", namespace)
+        mesh.patch("deployment/podinfo", {"spec": {"replicas": 0}}, namespace)
         mesh.conditions("podinfo", namespace, BackendsReady="NoReadyEndpoints")
         mesh.settle()
         assert mesh.send(20, request) == {"podinfo-primary": 20}
@@ -180,7 +188,8 @@ def test_argo_rollouts_promotes_a_version_by_a_split(mesh: RunningMesh, namespac
     """The selectors of the Services change during the rollout; no request fails or gets to another version."""
     argo = ArgoSplit(mesh.api.call, namespace, version, root="demo")
     argo.create_services("demo", "demo-stable", "demo-canary")
-    run_pods(mesh, namespace, "v1", hashed("aaaa"))
+    has_sidecars = version == "v1alpha3"
+    run_pods(mesh, namespace, "v1", hashed("aaaa"), with_sidecar=has_sidecars)
     for service in ("demo-stable", "demo-canary"):
         argo.select(service, "aaaa")
     argo.create()
@@ -189,7 +198,7 @@ def test_argo_rollouts_promotes_a_version_by_a_split(mesh: RunningMesh, namespac
     until(lambda: mesh.send(1, request) == {"v1": 1})
 
     with mesh.load(request) as load:  # the root selects both versions by now
-        run_pods(mesh, namespace, "v2", hashed("bbbb"))
+        run_pods(mesh, namespace, "v2", hashed("bbbb"), with_sidecar=has_sidecars)
         argo.select("demo-canary", "bbbb")
         mesh.settle()
     assert load.counts == {"v1": load.sent}

@@ -36,7 +36,7 @@ def test_programs_exchange_the_same_as_without_headgate(
         manifest(objects.deployment(name, container, labels=labels, namespace="")),
         namespace=namespace,
     )
-    mesh.kubectl("rollout", "status", "-n", namespace, f"deployment/{name}")
+    mesh.wait_for_rollout(name, namespace)
     mesh.settle()
     address = mesh.address(name, 9000, namespace)
     assert outputs(software, address) == expected

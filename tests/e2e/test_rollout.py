@@ -57,7 +57,7 @@ class Rollout:
 def rollout(mesh: RunningMesh, namespace: str) -> Rollout:
     found = Rollout(mesh, namespace)
     found.kubectl("apply", "-f", str(ROLLOUT / "before"))
-    found.kubectl("rollout", "status", "deployment/foobar-v1", "--timeout=60s")
+    mesh.wait_for_rollout("foobar-v1", namespace)
     until(lambda: mesh.send(2, found.request()) == {"v1": 2})
     return found
 
@@ -75,7 +75,7 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
 
     with mesh.load(rollout.request()) as load:  # R23: no request fails while v2 starts
         rollout.step("steps/2-foobar-v2.yaml")
-        rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
+        mesh.wait_for_rollout("foobar-v2", namespace)
         until(lambda: mesh.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
@@ -105,29 +105,29 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
     assert load.counts == {"v2": load.sent}
 
 
-def test_a_new_split_removes_v2_from_the_roots_traffic_at_once(rollout: Rollout) -> None:
-    """R24, R27: without the split, the root's traffic goes to all pods that it selects."""
-    rollout.step("steps/2-foobar-v2.yaml")
-    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
-    until(lambda: set(rollout.mesh.send(30, rollout.request())) == {"v1", "v2"})
-    rollout.step("steps/1-split.yaml")
-    assert rollout.send(50) == {"v1": 50}
-    rollout.kubectl("delete", "trafficsplit", "foobar-rollout")
-    assert rollout.send(30) == {"v1": 20, "v2": 10}  # round robin over three pods
+def test_a_new_split_removes_v2_from_the_roots_traffic_at_once_and_applies_to_each_client_separately(
+    rollout: Rollout,
+) -> None:
+    """R24, R27: without the split, the root's traffic goes to all pods that it selects.
 
-
-def test_weights_apply_to_each_client_separately(rollout: Rollout) -> None:
-    """R20: requests that a client sends to a backend directly don't change the shares of the split."""
+    R20: requests that a client sends to a backend directly don't change the shares of the split.
+    """
     mesh, namespace = rollout.mesh, rollout.namespace
     rollout.step("steps/2-foobar-v2.yaml")
+    mesh.wait_for_rollout("foobar-v2", namespace)
+    until(lambda: set(mesh.send(30, rollout.request())) == {"v1", "v2"})
+    rollout.step("steps/1-split.yaml")
+    assert rollout.send(50) == {"v1": 50}
+
     rollout.step("steps/3-one-third.yaml")
-    rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=60s")
     mesh.conditions("foobar-rollout", namespace, BackendsReady="True")
     mesh.settle()
     through_proxy = mesh.request("foobar", 8080, namespace=namespace, via="proxy")
     with mesh.load(rollout.request("foobar-v2")):
         assert mesh.send(300, rollout.request()) == {"v1": 200, "v2": 100}
         assert mesh.send(300, through_proxy) == {"v1": 200, "v2": 100}
+    rollout.kubectl("delete", "trafficsplit", "foobar-rollout")
+    assert rollout.send(30) == {"v1": 20, "v2": 10}  # round robin over three pods
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from cryptography import x509
 from tests.e2e.manifests import counting_deployment, service_manifest, site, workload
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
-from tests.make.objects import http_route_group, http_rule, manifest, tls_config, traffic_target
-from tests.processes import runs
+from tests.make.objects import http_route_group, http_rule, manifest, obj, tls_config, traffic_target
 from tests.waiting import until
 from tests.wire import Address
 
@@ -72,13 +71,14 @@ def names_on_certificate(address: Address) -> x509.SubjectAlternativeName:
 
 
 @pytest.fixture
-def meshed(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> RunningMesh:
-    """Run two Deployments of one pod each, and a Service that is split between them."""
-    return new_mesh(manifests=site(tmp_path))
+def meshed(shared_mesh: Callable[..., RunningMesh]) -> RunningMesh:
+    """Return a mesh of two Deployments of one pod each, and a Service that is split between them."""
+    mesh = shared_mesh(site)
+    until(lambda: len(mesh.sidecars()) == 2, "the end of the programs of earlier tests")
+    return mesh
 
 
 def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: RunningMesh) -> None:
-    assert len(meshed.sidecars()) == 2
     for pod in meshed.get("pods")["items"]:
         assert pod["metadata"]["annotations"]["headgate.dev/sidecar-mode"] == "explicit"
         conditions = {item["type"]: item["status"] for item in pod["status"]["conditions"]}
@@ -114,6 +114,8 @@ def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: Runni
     (after,) = pods(meshed, "v1")
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["ready"]
+    meshed.delete("tlsconfig/strict")
+    until(lambda: not refused(), "the permissive mode")
 
 
 def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: RunningMesh) -> None:
@@ -127,26 +129,24 @@ def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: RunningMesh
         until(lambda: load.sent > seen + 50)
     assert set(load.counts) == {"v1", "v2"}
     assert (meshed.processes(), meshed.sidecars()) == before
-    meshed.kubectl("delete", "deployment", "v1")
+    meshed.patch("deployment/v1", {"spec": {"replicas": 0}})
     until(lambda: len(meshed.sidecars()) == 1)
+    meshed.roll_out("v1", {"spec": {"replicas": 1}})
 
 
-def test_a_rollout_behind_sidecars_loses_no_request(meshed: RunningMesh, tmp_path: Path) -> None:
+def test_a_rollout_behind_sidecars_loses_no_request(meshed: RunningMesh) -> None:
+    """The test rolls the change back, too."""
+    first = workload("v1", meshed.root)
+    edited = first.replace('"value": "v1"', '"value": "v1-new"')
+    assert edited != first
     with meshed.load(meshed.request("v1", 8080)) as load:
-        edited = workload("v1", tmp_path).replace('"value": "v1"', '"value": "v1-new"')
-        assert edited != workload("v1", tmp_path)
-        meshed.write("v1.yaml", edited)
-        until(lambda: load.counts["v1-new"] > 50)
-        until(lambda: len(meshed.sidecars()) == 2)
+        for text, answer in ((edited, "v1-new"), (first, "v1")):
+            meshed.write("v1.yaml", text)
+            meshed.wait_for_rollout("v1")
+            until(lambda: len(meshed.sidecars()) == 2)
+            seen = load.counts[answer]
+            until(lambda: load.counts[answer] > seen + 20)  # noqa: B023  # called at once
     assert set(load.counts) == {"v1", "v1-new"}
-
-
-def test_a_stopped_headgate_leaves_no_sidecar(meshed: RunningMesh) -> None:
-    pids = meshed.sidecars().values()
-    sockets = Path(meshed.instance["admin"]).parent
-    assert meshed.stop() == 0
-    assert not [pid for pid in pids if runs(pid)]
-    assert not sockets.exists()
 
 
 def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
@@ -158,7 +158,7 @@ def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
     wanted = json.loads(counting_deployment("v3", tmp_path / "v3", labels={"app": "v3"}, ports={"http": 8080}))
     wanted["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "true"
     mesh.apply(json.dumps(wanted), service_manifest("v3", {"http": 8080}, selector={"app": "v3"}))
-    mesh.kubectl("rollout", "status", "deployment/v3", "--timeout", "60s")
+    mesh.wait_for_rollout("v3")
     assert len(mesh.sidecars()) == 1
     until(lambda: mesh.send(1, mesh.request("v3", 8080)) == {"v3": 1})
 
@@ -182,15 +182,13 @@ def test_a_tls_config_injects_sidecars_into_new_pods_and_reports_existing_pods_w
     code, out, _ = mesh.headgate("explain", f"pod/{old['metadata']['name']}")
     assert code == 1
     assert "New pods   get one: the TLSConfig strict selects the pod" in out
-    mesh.kubectl("rollout", "restart", "deployment/v1")
-    mesh.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    mesh.restart("v1")
     until(lambda: programmed() == ("True", "strict on 1 of 1 pods"))
     (new,) = pods(mesh, "v1")
     assert "InSync: it has its configuration" in mesh.headgate("explain", f"pod/{new['metadata']['name']}")[1]
     assert len(mesh.sidecars()) == 1
     patch = {"spec": {"template": {"metadata": {"labels": {"headgate.dev/inject": "false"}}}}}
-    mesh.kubectl("patch", "deployment", "v1", "-p", json.dumps(patch))
-    mesh.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    mesh.roll_out("v1", patch)
     until(lambda: programmed()[0] == "False")
     until(lambda: mesh.sidecars() == {})
 
@@ -216,53 +214,43 @@ def test_headgate_restarts_a_sidecar_that_was_killed(meshed: RunningMesh) -> Non
 # --- headgate run ---
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.e2e.running_mesh import mesh_in_a_new_directory  # noqa: PLC0415  # the name `mesh` is a fixture here
-
-    with mesh_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as mesh:
-        yield mesh
-
-
-def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(shared: RunningMesh) -> None:
+def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(meshed: RunningMesh) -> None:
     """R70: the ServiceAccount decides, not the user of the terminal."""
     group = http_route_group("all", {"any": {"methods": ["GET"], "pathRegex": ".*"}})
     target = traffic_target("buyers", "v2", ["buyer"], [http_rule("all")])
-    for account in ("buyer", "thief", "v2"):
-        shared.kubectl("create", "serviceaccount", account)
-    patch = {"spec": {"template": {"spec": {"serviceAccountName": "v2"}}}}
-    shared.kubectl("patch", "deployment", "v2", "-p", json.dumps(patch))
-    shared.kubectl("rollout", "status", "deployment/v2", "--timeout", "60s")
-    shared.apply(manifest(group, target))
-    until(lambda: "403" in ask(shared, "http://v2:8080/", "--service-account", "thief")[2])
-    assert ask(shared, "http://v2:8080/", "--service-account", "thief")[0] == 1
-    code, out, errors = ask(shared, "http://v2:8080/", "--service-account", "buyer")
+    meshed.apply(manifest(*(obj("ServiceAccount", account) for account in ("buyer", "thief", "v2"))))
+    meshed.roll_out("v2", {"spec": {"template": {"spec": {"serviceAccountName": "v2"}}}})
+    meshed.apply(manifest(group, target))
+    until(lambda: "403" in ask(meshed, "http://v2:8080/", "--service-account", "thief")[2])
+    assert ask(meshed, "http://v2:8080/", "--service-account", "thief")[0] == 1
+    code, out, errors = ask(meshed, "http://v2:8080/", "--service-account", "buyer")
     assert (code, out.strip()) == (0, "v2"), errors
-    shared.delete("traffictarget/buyers")
+    meshed.delete("traffictarget/buyers")
+    until(lambda: meshed.send(1, meshed.request("v2", 8080)) == {"v2": 1})
 
 
-def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: RunningMesh, tmp_path: Path) -> None:
-    shared.apply(service_manifest("mine", {"http": 8080}, selector={"app": "mine"}))
+def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(meshed: RunningMesh, tmp_path: Path) -> None:
+    meshed.apply(service_manifest("mine", {"http": 8080}, selector={"app": "mine"}))
     script = tmp_path / "pod.py"
     script.write_text((Path(__file__).parent / "pod.py").read_text())
     environment = {**os.environ, "NAME": "mine", "COUNT": str(tmp_path / "count")}
     process = run(
-        shared, "--label", "app=mine", "--port", "http=8080", "--", sys.executable, "-I", str(script), env=environment
+        meshed, "--label", "app=mine", "--port", "http=8080", "--", sys.executable, "-I", str(script), env=environment
     )
-    until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
-    (pod,) = pods(shared, "mine")
+    until(lambda: meshed.send(1, meshed.request("mine", 8080)) == {"mine": 1})
+    (pod,) = pods(meshed, "mine")
     assert "command" in pod["spec"]["containers"][0]
     assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # the pod omits arguments, which may be secret
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 0  # the program exits with 0 after SIGTERM
-    until(lambda: not pods(shared, "mine"))
-    until(lambda: shared.send(1, shared.request("mine", 8080)) == {"503": 1})
+    until(lambda: not pods(meshed, "mine"))
+    until(lambda: meshed.send(1, meshed.request("mine", 8080)) == {"503": 1})
 
 
-def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: RunningMesh, tmp_path: Path) -> None:
+def test_run_passes_directory_environment_and_exit_code_of_the_program(meshed: RunningMesh, tmp_path: Path) -> None:
     script = 'pwd; echo "$MINE $HOST:$PORT_ADMIN $http_proxy $HTTP_PROXY"; exit 7'
     environment = {**os.environ, "MINE": "yes", "HTTP_PROXY": "http://elsewhere:3128"}
-    process = run(shared, "--port", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
+    process = run(meshed, "--port", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
     code, out, errors = ended(process)
     assert code == 7, errors
     directory, line = out.splitlines()
@@ -273,73 +261,73 @@ def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: R
     assert f"{host}:9000 is forwarded to port {port} ($PORT_9000)" in errors
 
 
-def test_run_exits_with_137_when_the_program_is_killed(shared: RunningMesh) -> None:
-    assert ended(run(shared, "--", "sh", "-c", "kill -KILL $$"))[0] == 137
+def test_run_exits_with_137_when_the_program_is_killed(meshed: RunningMesh) -> None:
+    assert ended(run(meshed, "--", "sh", "-c", "kill -KILL $$"))[0] == 137
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_run_forwards_signals_to_the_program(shared: RunningMesh, number: signal.Signals) -> None:
+def test_run_forwards_signals_to_the_program(meshed: RunningMesh, number: signal.Signals) -> None:
     script = f"trap 'exit {number}' {number.name[3:]}; echo ready; while :; do sleep 0.02; done"
-    process = run(shared, "--", "sh", "-c", script, start_new_session=True)
+    process = run(meshed, "--", "sh", "-c", script, start_new_session=True)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     assert ended(process)[0] == number
 
 
-def test_the_pod_of_a_killed_run_command_is_deleted(shared: RunningMesh) -> None:
-    process = run(shared, "--label", "app=killed", "--", "sleep", "600", start_new_session=True)
-    (pod,) = until(lambda: pods(shared, "killed"))
+def test_the_pod_of_a_killed_run_command_is_deleted(meshed: RunningMesh) -> None:
+    process = run(meshed, "--label", "app=killed", "--", "sleep", "600", start_new_session=True)
+    (pod,) = until(lambda: pods(meshed, "killed"))
     name = pod["metadata"]["name"]
-    until(lambda: [uid for uid in shared.sidecars() if name in uid])
+    until(lambda: [uid for uid in meshed.sidecars() if name in uid])
     os.killpg(process.pid, signal.SIGKILL)
     ended(process)
-    until(lambda: not pods(shared, "killed"))
-    until(lambda: not [uid for uid in shared.sidecars() if name in uid])
+    until(lambda: not pods(meshed, "killed"))
+    until(lambda: not [uid for uid in meshed.sidecars() if name in uid])
 
 
-def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: RunningMesh) -> None:
+def test_deleting_the_pod_of_a_run_command_terminates_its_program(meshed: RunningMesh) -> None:
     script = "trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
-    process = run(shared, "--label", "app=deleted", "--", "sh", "-c", script)
+    process = run(meshed, "--label", "app=deleted", "--", "sh", "-c", script)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
-    (pod,) = pods(shared, "deleted")
-    shared.kubectl("delete", "pod", pod["metadata"]["name"])
+    (pod,) = pods(meshed, "deleted")
+    meshed.delete(f"pod/{pod['metadata']['name']}")
     code, out, errors = ended(process)
     assert (code, out) == (0, "terminated\n")
     assert "was deleted; terminating the program" in errors
 
 
-def test_run_reports_mistakes_and_leaves_no_pod(shared: RunningMesh, tmp_path: Path) -> None:
-    code, _, errors = ended(run(shared, "--label", "app=wrong", "--", "no-such-program"))
+def test_run_reports_mistakes_and_leaves_no_pod(meshed: RunningMesh, tmp_path: Path) -> None:
+    code, _, errors = ended(run(meshed, "--label", "app=wrong", "--", "no-such-program"))
     assert code == 127
     assert "program 'no-such-program' not found" in errors
     plain = tmp_path / "plain"
     plain.touch(mode=0o600)
-    code, _, errors = ended(run(shared, "--label", "app=wrong", "--", str(plain)))
+    code, _, errors = ended(run(meshed, "--label", "app=wrong", "--", str(plain)))
     assert code == 126
     assert f"'{plain}' is not executable; set its mode with chmod +x" in errors
-    assert ended(run(shared, "--port", "99999", "--", "true"))[0] == 2
-    assert "write KEY=VALUE" in ended(run(shared, "--label", "app", "--", "true"))[2]
-    assert "15001 is the sidecar's own" in ended(run(shared, "--port", "15001", "--", "true"))[2]
+    assert ended(run(meshed, "--port", "99999", "--", "true"))[0] == 2
+    assert "write KEY=VALUE" in ended(run(meshed, "--label", "app", "--", "true"))[2]
+    assert "15001 is the sidecar's own" in ended(run(meshed, "--port", "15001", "--", "true"))[2]
     assert (
         "ServiceAccount default/missing not found"
-        in ended(run(shared, "--service-account", "missing", "--", "true"))[2]
+        in ended(run(meshed, "--service-account", "missing", "--", "true"))[2]
     )
     for options, mistake in (
         (("--service-account", "No/Account"), "'No/Account' is not the name of a ServiceAccount"),
         (("-n", "nowhere"), 'namespaces "nowhere" not found'),
     ):
-        code, _, errors = ended(run(shared, *options, "--", "true"))
+        code, _, errors = ended(run(meshed, *options, "--", "true"))
         assert code == 1
         assert mistake in errors
         assert "the program gets its identity" not in errors
-    until(lambda: not pods(shared, "wrong"))
+    until(lambda: not pods(meshed, "wrong"))
 
 
-def test_run_rejects_the_gateways_service_account(shared: RunningMesh) -> None:
+def test_run_rejects_the_gateways_service_account(meshed: RunningMesh) -> None:
     """R70: with this account, a program could call all workloads that allow the gateway's clients."""
-    code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
+    code, _, errors = ended(run(meshed, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
     assert code == 1
     assert (
         "spec.serviceAccountName: is the ServiceAccount of the node's gateway; give the pod another ServiceAccount"

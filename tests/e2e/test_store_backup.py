@@ -3,11 +3,11 @@
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.docs.console import ROOT, blocks
 from tests.e2e.manifests import site
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import config_map, manifest
 from tests.waiting import until
 
 PAGE = ROOT / "docs/local-runtime.md"
@@ -28,14 +28,16 @@ def run(mesh: RunningMesh, script: str) -> None:
     subprocess.run(["bash", "-ec", script], cwd=mesh.root, check=True)
 
 
-def test_a_backup_of_a_running_mesh_is_restored_as_documented(
-    new_mesh: Callable[..., RunningMesh], tmp_path: Path
-) -> None:
-    mesh = new_mesh(manifests=site(tmp_path))
-    mesh.kubectl("create", "configmap", "before", "--from-literal=a=b")
+def create_config_map(mesh: RunningMesh, name: str) -> None:
+    mesh.submit(manifest(config_map(name, {"a": "b"})))
+
+
+def test_a_backup_of_a_running_mesh_is_restored_as_documented(shared_mesh: Callable[..., RunningMesh]) -> None:
+    mesh = shared_mesh(site)
+    create_config_map(mesh, "before")
     run(mesh, documented("VACUUM INTO"))
     assert (mesh.root / "backup.sqlite").stat().st_mode & 0o077 == 0
-    mesh.kubectl("create", "configmap", "after", "--from-literal=a=b")
+    create_config_map(mesh, "after")
     mesh.kill()
     database = mesh.state / "objects.sqlite"
     database.write_bytes(os.urandom(16384))
@@ -47,14 +49,14 @@ def test_a_backup_of_a_running_mesh_is_restored_as_documented(
     mesh.start()
     assert "Changes are lost" in mesh.stderr
     assert mesh.get("configmap/before")["data"] == {"a": "b"}
-    assert "not found" in mesh.try_kubectl("get", "configmap", "after").stderr
+    assert "after" not in [item["metadata"]["name"] for item in mesh.get("configmaps")["items"]]
     assert mesh.send(40, mesh.request("web", 8080)) == {"v1": 30, "v2": 10}
 
 
-def test_the_rest_of_a_mesh_runs_without_a_damaged_object(new_mesh: Callable[..., RunningMesh], tmp_path: Path) -> None:
+def test_the_rest_of_a_mesh_runs_without_a_damaged_object(shared_mesh: Callable[..., RunningMesh]) -> None:
     """Objects of the manifests directory are applied again at the same start."""
-    mesh = new_mesh(manifests=site(tmp_path))
-    mesh.kubectl("create", "configmap", "mine", "--from-literal=a=b")
+    mesh = shared_mesh(site)
+    create_config_map(mesh, "mine")
     pods = mesh.processes()
     mesh.kill()
     damage = "UPDATE objects SET body = 'x' WHERE name IN ('mine', 'web')"

@@ -41,8 +41,8 @@ def manifests(page: Path) -> list[list[Manifest]]:
     for block in found:
         place = f"{page.name}:{block.line}"
         if block.directive == "run":
-            directory, _, other = block.argument.partition(", with ")
-            files = [*found, *(blocks(ROOT / other) if other else ())]
+            directory, _, more = block.argument.partition(", ")
+            files = [*found, *(blocks(ROOT / more.removeprefix("with ")) if more.startswith("with ") else ())]
             meshes.append([_example(directory.split()[0]) or _directory(place, directory, files)])
         elif _has_objects(block) and not block.argument.startswith(directories):  # `run` applies a directory's files
             meshes[-1].append(Manifest(place, block.text, block.rejected, block.reports))
