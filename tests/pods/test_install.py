@@ -43,12 +43,14 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
 
 
 def test_an_installation_can_be_repeated_and_removed(empty_cluster: Cluster) -> None:
-    """A second installation changes nothing, and an uninstallation leaves nothing, once no pod has a sidecar."""
+    """An upgrade to the same version changes nothing and keeps the options, and an uninstallation leaves nothing."""
     installed = empty_cluster
-    installed.headgate("install", "--image", IMAGE)
-    printed = installed.headgate("install", "--image", IMAGE)
+    installed.headgate("install", "--image", IMAGE, "--access", "deny")
+    printed = installed.headgate("upgrade", "--image", IMAGE)
     assert "created" not in printed
+    assert "configured" not in printed
     assert "deployment/headgate unchanged" in printed
+    assert printed.endswith(f"headgate 0.1.0 -> 0.1.0, image {IMAGE} -> {IMAGE}: 0 of 0 proxies in sync\n")
     installed.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
     installed.wait_rolled_out(PLACE, "client")
     assert_users_have_rights(installed, PLACE)
