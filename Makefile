@@ -49,8 +49,8 @@ golden: $(VENV)/dev.stamp         ## write the golden files, and after them test
 chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
 	$(BIN)/python tools/chart.py
 
-release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests
-	IMAGE=$(IMAGE) $(BIN)/python tools/release.py
+release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, image, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests, BASE and DEBIAN are the image's (docs/image.md)
+	IMAGE=$(IMAGE) BASE=$(BASE) DEBIAN=$(DEBIAN) $(BIN)/python tools/release.py
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run; ARGS=--smallest shows in a minute that all benchmarks work
 	$(BIN)/python -m benchmarks $(ARGS)

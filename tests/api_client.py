@@ -114,10 +114,6 @@ class Api:
         path = self._path(names, obj["apiVersion"], metadata.get("namespace", namespace))
         return self.call("PATCH", f"{path}/{metadata['name']}?fieldManager=tests&force=true", obj, APPLY)
 
-    def merge(self, what: str, patch: Mapping[str, Any], namespace: str = "default") -> None:
-        """Change an object (`kind/name`) by a JSON merge patch."""
-        self.call("PATCH", self._place(what, namespace), patch, MERGE)
-
     def collection(self, obj: Mapping[str, Any]) -> str:
         """Return the path of the collection to which an object of any kind belongs."""
         version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]

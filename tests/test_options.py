@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.options import OPTIONS, MeshOptions, parse_metrics_source
+from headgate.options import OPTIONS, MeshOptions, given_options, parse_metrics_source, pod_arguments
 
 
 @pytest.mark.parametrize("field", OPTIONS)
@@ -33,3 +33,29 @@ def test_a_source_with_a_password_in_its_url_is_rejected() -> None:
     with pytest.raises(ValueError, match="other users") as caught:
         parse_metrics_source("prometheus=http://user:sesame@host:9090")
     assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {},
+        {
+            "mtls": "strict",
+            "namespaces": "shop,pay",
+            "node_agent": "True",
+            "aggregated_apis": "",
+            "trace_sampling": "0.5",
+        },
+    ],
+)
+def test_the_arguments_of_the_control_plane_have_all_of_its_options(texts: dict[str, str]) -> None:
+    given = given_options(pod_arguments(texts))
+    assert {field: text for field, text in given.texts.items() if text != OPTIONS[field].text} == texts
+    assert (given.mesh.mtls == "strict", given.mesh.node_agent, given.mesh.aggregated_apis) == (
+        ("mtls" in texts, True, False) if texts else (False, False, True)
+    )
+
+
+def test_an_argument_of_another_version_is_named() -> None:
+    with pytest.raises(ValueError, match="the argument --speed is not an option of this version"):
+        given_options([*pod_arguments({}), "--speed=fast"])

@@ -1,10 +1,12 @@
 """Build the files of a release from a clean tree into dist/, list what is in them, and check them.
 
-They are the wheel, the sdist, the chart where Helm exists, the manifests for `kubectl apply`, the SBOM of the Python packages,
-and the checksums of these files. The sources are those of the commit: files that git does not know can't enter. The
-check installs the wheel into an empty environment and runs an example with it. `helm lint` runs where Helm exists.
+They are the wheel, the sdist, the chart where Helm exists, the image where buildah exists, the manifests for `kubectl apply`,
+the SBOM of the Python packages, and the checksums of these files. The sources are those of the commit: files that git does not
+know can't enter. The check installs the wheel into an empty environment and runs an example with it. `helm lint` runs where
+Helm exists.
 
-The variable IMAGE is the image in the manifests, for a registry of one's own.
+The variable IMAGE is the image in the manifests, for a registry of one's own. BASE and DEBIAN are the arguments of the image's build
+(`deploy/Containerfile`).
 """
 
 import hashlib
@@ -45,7 +47,7 @@ def main() -> int:
             archives = build(tree, version)
             (DIST / CONTENTS).write_text("".join(f"{line}\n" for path in archives for line in listed(path)))
             environment = install(archives[0], tree, Path(scratch))
-            built = *archives, manifests(environment, version), sbom(environment, version)
+            built = *archives, manifests(environment, version), sbom(environment, version), *image(tree, version)
             check(environment, tree, Path(scratch))
             (DIST / CHECKSUMS).write_text(checksums(sorted(DIST.iterdir())))
     except (Unfit, subprocess.CalledProcessError) as error:
@@ -162,6 +164,22 @@ def sbom(environment: Path, version: str) -> Path:
     command = [str(environment.parent / "build/bin/cyclonedx-py"), "environment", "--output-reproducible"]
     subprocess.run([*command, "--output-file", path, environment / "bin/python"], check=True)
     return path
+
+
+def image(tree: Path, version: str) -> Iterator[Path]:
+    """Build the image, and yield its OCI layout as one tar archive; nothing where buildah does not exist."""
+    buildah = program("buildah")
+    if not buildah:
+        print("release: no buildah, so no image is built", file=sys.stderr)
+        return
+    path, tag = DIST / f"headgate-{version}.oci.tar", f"localhost/headgate:{version}"
+    values = ((name, os.environ.get(name)) for name in ("BASE", "DEBIAN"))
+    options = [option for name, value in values if value for option in ("--build-arg", f"{name}={value}")]
+    containerfile = tree / "deploy/Containerfile"
+    subprocess.run([buildah, "build", "-q", "--timestamp", "0", "-f", containerfile, "-t", tag, *options, tree], check=True)
+    subprocess.run([buildah, "push", "-q", tag, f"oci-archive:{path}:{version}"], check=True)
+    subprocess.run([buildah, "rmi", tag], check=True, stdout=subprocess.DEVNULL)
+    yield path
 
 
 def check(environment: Path, tree: Path, scratch: Path) -> None:

@@ -294,7 +294,28 @@ def pod_arguments(texts: Mapping[str, str]) -> Sequence[str]:
     for field, declared in OPTIONS.items():
         text = texts.get(field, declared.text)
         if declared.type is bool:
-            arguments.append(declared.flag if text else declared.flag.replace("--", "--no-", 1))
+            arguments.append(declared.flag if text else _no(declared))
         else:
             arguments.append(f"{declared.flag}={text}")
     return arguments
+
+
+def given_options(arguments: Sequence[str]) -> GivenOptions:
+    """Return the options that `pod_arguments` wrote. Raises ValueError for an argument that this version does not have."""
+    texts = {}
+    for argument in arguments:
+        flag, _, text = argument.partition("=")
+        declared = next((option for option in OPTIONS.values() if flag in (option.flag, _no(option))), None)
+        if declared is None:
+            raise ValueError(f"the argument {flag} is not an option of this version")
+        texts[declared.field] = text if declared.type is not bool else "" if flag == _no(declared) else str(True)
+    values: dict[str, Any] = {
+        field: bool(text) if OPTIONS[field].type is bool else OPTIONS[field].option.read(text)
+        for field, text in texts.items()
+    }
+    return GivenOptions(texts, MeshOptions(**values))
+
+
+def _no(declared: DeclaredOption) -> str:
+    """Return the flag that sets an option of type bool to false."""
+    return declared.flag.replace("--", "--no-", 1)

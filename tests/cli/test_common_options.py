@@ -98,7 +98,7 @@ METAVARS = {
 """What each option with a value expects; an option with a list of choices shows the list."""
 ONLY_HERE = {"headgate up", "headgate down", "headgate run", "headgate version"}
 """Commands that use this machine and no API of a cluster."""
-ONLY_CLUSTER = {"headgate install", "headgate uninstall"}
+ONLY_CLUSTER = {"headgate install", "headgate uninstall", "headgate upgrade"}
 WITHOUT_API = {"headgate compile", "headgate control-plane", "headgate inject", "headgate redirect"}
 OF_THE_MESH = {"headgate ca", "headgate status"}
 """Commands about the whole mesh, whose answer no namespace limits."""
@@ -146,6 +146,7 @@ ARGUMENTS = {
     "headgate rollout": ["status", "website"],
     "headgate try": ["http://website/"],
     "headgate up": ["."],
+    "headgate upgrade": [],
     "headgate wait": ["ts/website"],
 }
 

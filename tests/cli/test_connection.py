@@ -109,7 +109,7 @@ def test_a_change_names_the_api_that_it_uses(
 
 
 @pytest.mark.usefixtures("local", "cluster")
-@pytest.mark.parametrize("words", [["install"], ["uninstall"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["install"], ["uninstall"], ["upgrade"]], ids=" ".join)
 def test_an_installation_is_on_the_cluster_of_the_chosen_context(run: Callable[..., Ran], words: list[str]) -> None:
     done = run(*words)
     assert done.err.startswith("Using the context kind of the kubeconfig ")

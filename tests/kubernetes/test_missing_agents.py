@@ -3,13 +3,16 @@
 import asyncio
 from typing import Any
 
+from tests import virtual_time
 from tests.admission.test_redirection_container import AGENT
 from tests.admission.web_pod import OPTIONS, web_pod
 from tests.decoding import admit
 from tests.make.objects import Object, namespace, pod
 
+from headgate.admission.redirection_container import INIT_CONTAINER
 from headgate.admission.sidecar_containers import with_transparent_sidecar
-from headgate.kubernetes.missing_agents import MissingAgents, missing_agents
+from headgate.compiler.report import Finding
+from headgate.kubernetes.missing_agents import LATE_S, MissingAgents, missing_agents
 from headgate.latest import until
 from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
@@ -40,6 +43,28 @@ def test_a_waiting_pod_has_a_finding_until_an_agent_is_ready_on_its_node() -> No
 def test_pods_without_a_node_or_with_a_privileged_init_container_wait_for_no_agent() -> None:
     assert not findings(with_transparent_sidecar(web_pod(), AGENT))
     assert not findings(with_transparent_sidecar(web_pod(nodeName="node-1"), OPTIONS))
+
+
+def test_a_pod_that_a_ready_agent_does_not_serve_has_a_finding_that_names_the_agents_log() -> None:
+    waiting = {"initContainerStatuses": [{"name": INIT_CONTAINER, "state": {"running": {}}}]}
+
+    async def scenario() -> tuple[float, Finding]:
+        pods, agents, missing = MemoryStore(admit=admit), MemoryStore(admit=admit), MissingAgents()
+        await pods.create(namespace("shop"))
+        await agents.create(namespace("headgate-system"))
+        for store, obj, status in ((agents, agent("node-1"), agent("node-1")["status"]), (pods, WAITING, waiting)):
+            created = await store.create({name: value for name, value in obj.items() if name != "status"})
+            await store.update({**created, "status": status}, subresource="status")
+        task = asyncio.create_task(missing.run(pods, agents))
+        await until(lambda: bool(missing.findings.get()), missing.findings)
+        task.cancel()
+        (finding,) = missing.findings.get()
+        return asyncio.get_running_loop().time(), finding
+
+    seconds, finding = virtual_time.run(scenario())
+    assert seconds == LATE_S
+    assert (finding.about, finding.reason.value) == (key_of(WAITING), "NodeAgentFails")
+    assert "kubectl -n headgate-system logs agent-node-1" in finding.message
 
 
 async def test_the_findings_follow_the_pods_and_the_agents() -> None:

@@ -44,16 +44,18 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
 
 
 def test_an_installation_is_repeated_repaired_and_removed(emptied: Cluster) -> None:
-    """A second installation changes nothing. An uninstallation leaves nothing, once no pod has a sidecar.
+    """An upgrade to the same version changes nothing and keeps the options. An uninstallation leaves nothing, once no pod has a sidecar.
 
     In between, the namespace of the installation is deleted. The APIServices name a Service of this namespace, so Kubernetes can't
     delete it, nor any other namespace.
     """
     installed = emptied
-    installed.headgate("install", *OPTIONS)
-    printed = installed.headgate("install", *OPTIONS)
+    installed.headgate("install", *OPTIONS, "--access", "deny")
+    printed = installed.headgate("upgrade", "--image", IMAGE)
     assert "created" not in printed
+    assert "configured" not in printed
     assert "deployment/headgate unchanged" in printed
+    assert printed.endswith(f"headgate 0.1.0 -> 0.1.0, image {IMAGE} -> {IMAGE}: 0 of 0 proxies in sync\n")
     installed.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
     installed.wait_rolled_out(PLACE, "client")
     assert_users_have_rights(installed, PLACE)

@@ -212,10 +212,17 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "install": Command(
         "install:install",
-        "Install headgate on a Kubernetes cluster, or upgrade it.",
+        "Install headgate on a Kubernetes cluster, or change its options.",
         KUBERNETES,
         ("headgate install --context kind-shop", "headgate install --mtls strict --dry-run > headgate.yaml"),
         UNREACHABLE | _TIMEOUT,
+    ),
+    "upgrade": Command(
+        "upgrade:upgrade",
+        "Upgrade headgate on a Kubernetes cluster, with a check before and after.",
+        KUBERNETES,
+        ("headgate upgrade --dry-run", "headgate upgrade --context kind-shop"),
+        UNREACHABLE | _TIMEOUT | {EXIT_FAILURE: "an error, or a check failed"},
     ),
     "uninstall": Command(
         "install:uninstall",

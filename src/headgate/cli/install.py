@@ -29,7 +29,7 @@ from headgate.resources.meta import Object
 
 REPORT_S = 3.0
 """Seconds between two looks at why the control plane is not ready yet."""
-_HINTS = ErrorHints(
+HINTS = ErrorHints(
     unreachable="check the cluster that the kubeconfig names, or choose another --context",
     refused="use a kubeconfig of a cluster administrator",
 )
@@ -53,13 +53,13 @@ def install(
     ] = "5m",
     api: ApiOptions,
 ) -> None:
-    """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
+    """Install headgate on a Kubernetes cluster, or change its options. A second run with the same options changes nothing."""
     patience = duration(timeout, "--timeout")
     values = Values(image=checked_image(image), replicas=replicas, options=given.texts)
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
         return
-    asyncio.run(_install(Client(cluster_credentials(api, changes=True), _HINTS), values, given.mesh, patience=patience))
+    asyncio.run(_install(Client(cluster_credentials(api, changes=True), HINTS), values, given.mesh, patience=patience))
 
 
 @with_cluster_options
@@ -79,32 +79,40 @@ def uninstall(
     Definitions that were there before headgate stay, with their objects.
     """
     patience = duration(timeout, "--timeout")
-    client = Client(cluster_credentials(api, changes=True), _HINTS)
+    client = Client(cluster_credentials(api, changes=True), HINTS)
     asyncio.run(_uninstall(client, force=force, patience=patience))
 
 
 async def _install(client: Client, values: Values, mesh: MeshOptions, *, patience: float) -> None:
     async with client:
-        installer = Installer(client)
-        if mesh.custom_metrics:
-            await installer.check_custom_metrics()
-        await finish_deletion(installer, manifests(values), patience)
-        unlabeled = await installer.check_namespaces(mesh.namespaces)
-        values = structs.replace(values, budget_version=await installer.budget_version())
-        objects = manifests(values)
-        async for obj, outcome in installer.apply(objects):
-            _print(obj, outcome)
-        async for obj, outcome in installer.prune(objects):
-            _print(obj, outcome)
-        await wait_ready(client, installer, patience)
-        await _migrate(installer, objects, patience)
-        for name in unlabeled:
-            note(
-                f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
-                f" sidecar; run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
-            )
-        hint = "; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
-        stdout().print(f"headgate is ready{hint if mesh.sidecars == 'labelled' else ''}")
+        await apply_installation(client, values, mesh, patience)
+    hint = "; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
+    stdout().print(f"headgate is ready{hint if mesh.sidecars == 'labelled' else ''}")
+
+
+async def apply_installation(client: Client, values: Values, mesh: MeshOptions, patience: float) -> None:
+    """Apply all objects of an installation, and wait until the control plane is ready. Print each object, and what is missing.
+
+    Raises TimedOut with the reasons.
+    """
+    installer = Installer(client)
+    if mesh.custom_metrics:
+        await installer.check_custom_metrics()
+    await finish_deletion(installer, manifests(values), patience)
+    unlabeled = await installer.check_namespaces(mesh.namespaces)
+    values = structs.replace(values, budget_version=await installer.budget_version())
+    objects = manifests(values)
+    async for obj, outcome in installer.apply(objects):
+        _print(obj, outcome)
+    async for obj, outcome in installer.prune(objects):
+        _print(obj, outcome)
+    await wait_ready(client, installer, patience)
+    await _migrate(installer, objects, patience)
+    for name in unlabeled:
+        note(
+            f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
+            f" sidecar; run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
+        )
 
 
 async def finish_deletion(installer: Installer, objects: Sequence[Object], patience: float) -> None:

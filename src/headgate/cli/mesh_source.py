@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import structs
@@ -11,6 +11,7 @@ import headgate
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, reason_in
 from headgate.compiler.compile import compile_mesh
+from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import single_errors
 from headgate.kubernetes.client import Client
@@ -33,13 +34,18 @@ async def active_settings(client: Client) -> Settings:
 async def current_mesh(client: Client, settings: Settings) -> Mesh:
     """Return the mesh of the stored objects. Raises Unavailable and Denied."""
     async with client:
-        versions = ServedVersions(client)
-        await versions.refresh()
-        store = ClusterStore(client, versions)
-        objects: dict[Key, Object] = {}
-        for kind in COMPILED:
-            objects |= {key_of(obj): obj for obj in (await store.list(kind.group, kind.kind)).items}
-    return compile_mesh(snapshot_of(objects), settings).mesh
+        return (await compiled_objects(client, settings)).mesh
+
+
+async def compiled_objects(client: Client, settings: Settings, namespaces: Sequence[str] = ()) -> Compiled:
+    """Compile the stored objects of some namespaces, or of all. Raises Unavailable and Denied."""
+    versions = ServedVersions(client)
+    await versions.refresh()
+    store = ClusterStore(client, versions, namespaces)
+    objects: dict[Key, Object] = {}
+    for kind in COMPILED:
+        objects |= {key_of(obj): obj for obj in (await store.list(kind.group, kind.kind)).items}
+    return compile_mesh(snapshot_of(objects), settings)
 
 
 @asynccontextmanager

@@ -101,6 +101,7 @@ class Reason(enum.Enum):
     OBJECT_REJECTED = "ObjectRejected"
     PODS_REFUSED = "PodsRefused"
     NODE_AGENT_MISSING = "NodeAgentMissing"
+    NODE_AGENT_FAILS = "NodeAgentFails"
     GATEWAY_BYPASSED = "GatewayBypassed"
     GATEWAY_NOT_READY = "GatewayNotReady"
 
@@ -139,6 +140,7 @@ _MEANINGS = {
         Reason.OBJECT_REJECTED: "The API server rejects an object that the proxies of a Gateway or Service need; they keep their current objects.",
         Reason.PODS_REFUSED: "The cluster refuses new pods of a Deployment with sidecars, for example because of a quota.",
         Reason.NODE_AGENT_MISSING: "The pod waits for the redirection of its connections, and no node agent is ready on its node.",
+        Reason.NODE_AGENT_FAILS: "The pod waits for the redirection of its connections, and the node agent of its node fails.",
         Reason.GATEWAY_NOT_READY: "No proxy of a Service's gateway for clients without a sidecar is ready with its current configuration.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {

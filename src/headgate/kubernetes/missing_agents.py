@@ -1,9 +1,10 @@
-"""Findings about pods that wait for the redirection of their connections on a node without a ready node agent."""
+"""Findings about pods that wait for the redirection of their connections: no node agent is ready on their node, or it fails."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from typing import Any
 
-from headgate.admission.redirection_container import waiting_container
+from headgate.admission.redirection_container import requested_redirection, waiting_container
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.kubernetes.names import NAMESPACE, NODE_AGENT
@@ -21,11 +22,16 @@ AGENTS: Selectors = {_POD: {"labelSelector": f"app.kubernetes.io/name={NODE_AGEN
 """The selectors of the `kubernetes.store.ClusterStore`s with the pods that may wait, and with those of node agents."""
 
 
+LATE_S = 30.0
+"""The wait for a ready agent after which a pod has a finding: a redirection takes about a second of processor time."""
+
+
 class MissingAgents:
     """The findings, from the pods that have not started yet and the pods of node agents."""
 
     def __init__(self) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
+        self._waiting_since: Mapping[Key, float] = {}
 
     async def run(self, pending: Reader, agents: Reader) -> None:
         """Follow the pods of both readers until canceled. There are no findings before both have listed their pods."""
@@ -34,11 +40,29 @@ class MissingAgents:
             tasks.create_task(_follow(pending, pods), name="pending pods")
             tasks.create_task(_follow(agents, agent_pods), name="node agents")
             while True:
-                changes = pods.next_change(), agent_pods.next_change()
+                changes: list[Coroutine[Any, Any, object]]
+                changes = [cell.next_change().wait() for cell in (pods, agent_pods)]
                 waiting, running = pods.get(), agent_pods.get()
                 if waiting is not None and running is not None:
-                    self.findings.set(tuple(missing_agents(waiting, running.values())))
-                await wait_for_any(*(change.wait() for change in changes))
+                    late, pause = self._late(waiting)
+                    self.findings.set(tuple(missing_agents(waiting, running.values(), late)))
+                    changes += [] if pause is None else [asyncio.sleep(pause)]
+                await wait_for_any(*changes)
+
+    def _late(self, pods: Pods) -> tuple[Collection[Key], float | None]:
+        """Return the pods whose init container has waited for LATE_S, and the seconds until the next one has; None without one."""
+        now = asyncio.get_running_loop().time()
+        self._waiting_since = {
+            key: self._waiting_since.get(key, now) for key, pod in pods.items() if requested_redirection(pod)
+        }
+        left = {key: since + LATE_S - now for key, since in self._waiting_since.items()}
+        return {key for key, seconds in left.items() if seconds <= 0}, min(
+            filter(_positive, left.values()), default=None
+        )
+
+
+def _positive(seconds: float) -> bool:
+    return seconds > 0
 
 
 async def _follow(reader: Reader, published: Latest[Pods | None]) -> None:
@@ -50,12 +74,14 @@ async def _follow(reader: Reader, published: Latest[Pods | None]) -> None:
             published.set(unchanged if step.type == "DELETED" else {**unchanged, step.key: step.object})
 
 
-def missing_agents(pending: Pods, agents: Iterable[Object]) -> Iterator[Finding]:
-    """Yield a finding for each pod that waits on a node without a ready agent."""
-    served = {part(agent, "spec").get("nodeName") for agent in agents if _is_ready(agent)}
+def missing_agents(pending: Pods, agents: Iterable[Object], late: Collection[Key] = ()) -> Iterator[Finding]:
+    """Yield a finding for each pod that waits on a node without a ready agent, and for those of `late` on other nodes."""
+    ready = {part(agent, "spec").get("nodeName"): agent["metadata"]["name"] for agent in agents if _is_ready(agent)}
     for key in sorted(pending):
         node = part(pending[key], "spec").get("nodeName")
-        if node and node not in served and waiting_container(pending[key]):
+        if not node or not waiting_container(pending[key]):
+            continue
+        if node not in ready:
             message = (
                 f"the pod does not start: no node agent is ready on its node {node}, which redirects the connections of pods"
                 f" without privileges. See `kubectl -n {NAMESPACE} get daemonset,pods -l app.kubernetes.io/name={NODE_AGENT}"
@@ -63,6 +89,12 @@ def missing_agents(pending: Pods, agents: Iterable[Object]) -> Iterator[Finding]
                 f" {REDIRECTION}=init-container and create the pod again"
             )
             yield Finding(key, Reason.NODE_AGENT_MISSING, "", message)
+        elif key in late:
+            message = (
+                f"the pod does not start: the node agent on its node {node} has not redirected its connections for"
+                f" {LATE_S:g} s. `kubectl -n {NAMESPACE} logs {ready[node]}` says why"
+            )
+            yield Finding(key, Reason.NODE_AGENT_FAILS, "", message)
 
 
 def _is_ready(pod: Object) -> bool:

@@ -1,0 +1,67 @@
+"""What an upgrade keeps of an installation, and which versions may follow each other (docs/versions.md)."""
+
+import re
+from typing import NamedTuple
+
+from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.manifests import MANAGED_BY, Values
+from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.options import MeshOptions, given_options
+
+_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+_VERSION = re.compile(r"(\d+)\.(\d+)\.")
+
+
+class Installed(NamedTuple):
+    """The values and the options of an installation by `headgate install`."""
+
+    values: Values
+    mesh: MeshOptions
+
+
+async def installed(client: Client) -> Installed:
+    """Return the installation of a cluster. Raises HeadgateError if there is none, or if it has options of another version."""
+    try:
+        deployment = await client.get(_DEPLOYMENT)
+    except NotFound:
+        raise HeadgateError("headgate is not installed on this cluster; run `headgate install`") from None
+    manager = (deployment["metadata"].get("labels") or {}).get(MANAGED_BY)
+    if manager != NAME:
+        raise HeadgateError(
+            f"{manager or 'another tool'} manages this installation; upgrade it by that tool (`helm upgrade`)"
+        )
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    try:
+        given = given_options(container.get("args") or ())
+    except ValueError as error:
+        raise HeadgateError(f"{error}; run `headgate install` with the options that replace it") from error
+    values = Values(
+        image=container["image"],
+        pull_policy=container["imagePullPolicy"],
+        replicas=deployment["spec"]["replicas"],
+        options=given.texts,
+    )
+    return Installed(values, given.mesh)
+
+
+def obstacle(running: str, next_version: str) -> str:
+    """Return why a version can't follow the running one; empty if it can: the same minor version, or the next one."""
+    before, after = _minor(running), _minor(next_version)
+    if after < before:
+        return (
+            f"the cluster runs headgate {running}, which is newer than {next_version}; use the command of that version"
+        )
+    if after[0] == before[0] and after[1] > before[1] + 1:
+        return (
+            f"the cluster runs headgate {running}; upgrade by one minor version at a time: first to"
+            f" {before[0]}.{before[1] + 1}"
+        )
+    return ""
+
+
+def _minor(version: str) -> tuple[int, int]:
+    match = _VERSION.match(version)
+    if not match:
+        raise HeadgateError(f"{version!r} is not a version of headgate")
+    return int(match[1]), int(match[2])

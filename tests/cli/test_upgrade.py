@@ -1,0 +1,102 @@
+"""`headgate upgrade --dry-run` against a served mesh whose API has the Deployment of an installation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.cli.conftest import Ran, ServedMesh
+from tests.make.objects import split
+
+from headgate.cli import upgrade
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled, Finding
+from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.plane.feed import snapshot_of
+from headgate.plane.mesh_state import HostState
+from headgate.resources.mesh_status import MeshProblem
+from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.settings import Settings
+
+OLD = "registry.example/headgate:0"
+
+
+async def install(served: ServedMesh, options: Mapping[str, str] | None = None, manager: str = "headgate") -> None:
+    """Store the namespace and the Deployment of an installation, without replicas."""
+    objects = manifests(Values(image=OLD, replicas=0, options=options or {}))
+    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
+    labels = {**deployment["metadata"]["labels"], "app.kubernetes.io/managed-by": manager}
+    await served.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "headgate-system"}})
+    await served.store.create({**deployment, "metadata": {**deployment["metadata"], "labels": labels}})
+
+
+async def upgraded(served: ServedMesh, *options: str) -> Ran:
+    words = ("upgrade", "--dry-run", "--image", "registry.example/headgate:1", *options)
+    return await served.run(*words, "--kubeconfig", str(served.state / "kubeconfig"))
+
+
+async def test_without_problems_it_says_what_it_would_change(served: ServedMesh) -> None:
+    await install(served, {"mtls": "strict", "namespaces": "default"})
+    ran = await upgraded(served)
+    assert ran.code == 0, ran.err
+    assert ran.out == (
+        "headgate 0.1.0 -> 0.1.0, image registry.example/headgate:0 -> registry.example/headgate:1: nothing is changed"
+        " (--dry-run)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "manager", "error"),
+    [
+        ({}, "Helm", "Helm manages this installation; upgrade it by that tool"),
+        ({"aggregated_apis": ""}, "headgate", "no inspect API (--no-aggregated-apis)"),
+    ],
+)
+async def test_an_installation_that_it_can_not_check_is_refused(
+    served: ServedMesh, options: Mapping[str, str], manager: str, error: str
+) -> None:
+    await install(served, options, manager)
+    ran = await upgraded(served, "--force")
+    assert ran.code == 1
+    assert error in ran.err
+
+
+async def test_a_cluster_without_an_installation_gets_advice(served: ServedMesh) -> None:
+    ran = await upgraded(served)
+    assert ran.code == 1
+    assert "headgate is not installed on this cluster; run `headgate install`" in ran.err
+
+
+async def test_a_problem_of_the_mesh_stops_it_unless_it_is_forced(served: ServedMesh) -> None:
+    await install(served)
+    served.host.observed = HostState(problems=(MeshProblem(reason="StoreNotWritable", message="the disk is full"),))
+    refused, forced = await upgraded(served), await upgraded(served, "--force")
+    assert (refused.code, forced.code) == (1, 0)
+    for ran in (refused, forced):
+        assert "the mesh is not healthy: the disk is full" in ran.err
+    assert "--force" in refused.err
+
+
+async def test_a_mistake_that_the_next_version_finds_stops_it_but_no_known_mistake(
+    served: ServedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = split("web", {"v1": 1}, name="canary")
+    await served.store.create(known)
+    await install(served)
+    ran = await upgraded(served)
+    assert ran.code == 0, ran.err
+
+    about = TRAFFIC_SPLIT.key("default", "canary")
+
+    async def later(*_: Any) -> Compiled:
+        """Compile a mistake as a later version, with more checks, would."""
+        compiled = compile_mesh(snapshot_of({about: await served.store.get(about)}), Settings())
+        more = Finding(about, Reason.INVALID, "spec", "it has a new mistake")
+        findings = compiled.report.findings_of.edited({about: (more,)})
+        return structs.replace(compiled, report=structs.replace(compiled.report, findings_of=findings))
+
+    monkeypatch.setattr(upgrade, "compiled_objects", later)
+    ran = await upgraded(served)
+    assert ran.code == 1
+    assert "this version finds a mistake in TrafficSplit default/canary: it has a new mistake" in ran.err
