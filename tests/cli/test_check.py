@@ -56,7 +56,7 @@ def test_fields_without_effect_are_one_note_and_unsupported_volumes_a_warning(ru
     code, out, err = run("check", write(tmp_path / "a.yaml", objects.pod("web", containers=[app], **spec)))
     ignored, volume = sorted(out.splitlines(), key=lambda line: "VolumeNotSupported" in line)
     assert "FieldIgnored" in ignored
-    assert "spec.nodeSelector, spec.containers[0].resources.limits have no effect on one machine" in ignored
+    assert "spec: nodeSelector, containers[0].resources.limits have an effect on clusters only" in ignored
     assert "volume v: local pods support only configMap" in volume
     assert (code, err) == (0, "1 warning, 1 note in 1 object\n")
 

@@ -157,8 +157,15 @@ def test_routes_apply_to_a_caller_without_a_sidecar_only_at_the_gateway_of_a_ser
     assert "the envoy gateway of the Service default/web forwards its requests" in found["caller"]["message"]
 
 
-def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
-    local = meshed_pod("local", "127.77.128.9", account="sa-2", mode="")
+@pytest.mark.parametrize(
+    ("address", "finalizers"), [("127.77.128.9", []), ("10.77.128.9", ["headgate.dev/stop-process"])]
+)
+def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(
+    explain: Callable[..., Any], address: str, finalizers: list[str]
+) -> None:
+    """The second pod is in a network of its own."""
+    local = meshed_pod("local", address, account="sa-2", mode="")
+    local["metadata"]["finalizers"] = finalizers
     found = explain(world(local), "pod/local")
     assert found["caller"]["identity"] == GATEWAY
     assert "the gateway forwards its requests" in found["caller"]["message"]

@@ -147,7 +147,11 @@ def database() -> str:
         deployment(
             "shell",
             container(command=["sleep", "3600"], volumeMounts=[{"name": "files", "mountPath": "/etc/shell"}]),
-            template={"volumes": [{"name": "files", "configMap": {"name": "files"}}]},
+            template={
+                "volumes": [{"name": "files", "configMap": {"name": "files"}}],
+                "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["legacy.example"]}],
+                "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+            },
         ),
     )
 
@@ -216,6 +220,7 @@ def test_a_pod_resolves_the_names_that_a_pod_of_a_cluster_resolves(mesh: Running
         "db-0.db": [by_name["db-0"]],
         "db": sorted(by_name.values()),
         "localhost": ["127.0.0.1"],
+        "legacy.example": ["192.0.2.7"],  # of hostAliases
     }.items():
         assert python(mesh, code.replace("NAME", repr(name))) == str(expected), name
     ports = (

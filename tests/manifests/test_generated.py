@@ -54,7 +54,9 @@ def test_a_chart_is_rendered_by_helm(tmp_path, programs):
     chart = tmp_path / "My Shop"
     chart.mkdir()
     (chart / "Chart.yaml").write_text(CHART)
-    program(programs, "helm", f'test "$1 $2" = "template my-shop" && cat <<END\n{MAP}END')
+    program(
+        programs, "helm", f'test "$1 $2 $4 $5" = "template my-shop --include-crds --skip-tests" && cat <<END\n{MAP}END'
+    )
     assert [str(item.key) for item in read([chart]).objects] == ["ConfigMap default/settings"]
 
 

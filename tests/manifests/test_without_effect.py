@@ -53,8 +53,16 @@ def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
     app = container(command=["app"], resources={"limits": {"cpu": "1"}}, tty=True)
     manifests = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
     (line,) = lines(manifests)
-    fields = "spec.template.spec.containers[0].tty, spec.template.spec.containers[0].resources.limits"
-    assert line == f"Deployment default/web: {fields} have no effect on one machine; clusters use them"
+    fields = "spec.template.spec: containers[0].tty, containers[0].resources.limits"
+    assert line == f"Deployment default/web: {fields} have an effect on clusters only"
+
+
+def test_a_field_about_names_is_said_to_work_in_networks_of_pods(tmp_path):
+    manifests = write(tmp_path, pod("a", containers=[container(command=["app"])], dnsPolicy="None"))
+    assert [*lines(manifests)] == [
+        "Pod default/a: spec.dnsPolicy: has an effect on clusters only; dnsPolicy with headgate up --network pod"
+    ]
+    assert [*lines(manifests, own_networks=True)] == []
 
 
 def test_an_object_may_come_before_its_definition(tmp_path):

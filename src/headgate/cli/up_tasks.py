@@ -143,8 +143,10 @@ class UpTasks:
         """Report the current warnings about the files, and what is not carried out of them, unless they were so `before`."""
         if new := [warning for warning in self._reading.warnings if warning not in before.warnings]:
             self._reporter.warnings(new)
-        reported = set(without_effect.lines(before))
-        if lines := [line for line in without_effect.lines(self._reading) if line not in reported]:
+        own_networks = self._current.own_networks
+        reported = set(without_effect.lines(before, own_networks=own_networks))
+        current = without_effect.lines(self._reading, own_networks=own_networks)
+        if lines := [line for line in current if line not in reported]:
             self._reporter.without_effect(lines)
 
     async def report_pods(self) -> None:

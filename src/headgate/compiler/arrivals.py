@@ -14,7 +14,7 @@ from headgate.model.authorization import Authorization, authorize, grants_allowi
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
-from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
 from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
 from headgate.resources.meta import Key, Value
 
@@ -61,7 +61,7 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
 def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     """Return a pod (`namespace/pod`) as the caller; a pod without a sidecar calls in plaintext.
 
-    On a single machine, plaintext calls go through the gateway and have its identity. Raises KeyError when the
+    On a single machine, in networks of pods too, plaintext calls go through the gateway and have its identity. Raises KeyError when the
     pod does not exist.
     """
     namespace, written = name.partition("/")[0], snapshot.pods[name]
@@ -71,7 +71,7 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
         return Caller(object=key, identity=workload.identity, home=namespace, is_scoped=compiled.mesh.scoped)
     address = written.status.pod_ip
     no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
-    if address and ip_address(address).is_loopback:
+    if STOP_PROCESS in written.metadata.finalizers or (address and ip_address(address).is_loopback):
         note = f"{no_sidecar}; the gateway forwards its requests"
         return Caller(object=key, identity=gateway_id(compiled.mesh.trust_domain), note=note)
     return Caller(object=key, identity="", note=no_sidecar, home=namespace)

@@ -32,7 +32,9 @@ def generated(directory: Path) -> Generated:
     """Return the manifests of a directory that is a kustomization or a chart."""
     if (directory / _CHART).is_file():
         name = _NOT_IN_NAMES.sub("-", directory.resolve().name.lower()).strip("-") or "release"
-        return _output(["helm", "template", name, str(directory)], "a chart")
+        # as `helm install`, which creates the definitions and runs no tests
+        command = ["helm", "template", name, str(directory), "--include-crds", "--skip-tests"]
+        return _output(command, "a chart")
     return _output(["kubectl", "kustomize", str(directory)], "a kustomization")
 
 

@@ -29,10 +29,11 @@ def left_out(manifests: Manifests) -> str:
     return line and f"{line}; add the definitions to the files to have the objects stored"
 
 
-def ignored_fields(manifests: Manifests) -> Iterator[tuple[Manifest, str, str]]:
-    """Yield each object with fields of its pods that have no effect on one machine: the first field, and a message.
+def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Iterator[tuple[Manifest, str, str]]:
+    """Yield each object with fields of its pods that have no effect on one machine: the field, and a message.
 
-    Objects that are only stored are left out.
+    The field of several is the `spec` of the pods, and the message names them from there. `own_networks` says whether pods
+    have networks of their own. Objects that are only stored are left out.
     """
     is_root = os.geteuid() == 0
     for manifest in manifests.objects:
@@ -40,18 +41,21 @@ def ignored_fields(manifests: Manifests) -> Iterator[tuple[Manifest, str, str]]:
         if manifest.kind.without_effect or not (template or manifest.kind is POD):
             continue
         pod, where = (pod_template(manifest.object), f"{template}.spec") if template else (manifest.object, "spec")
-        if fields := [f"{where}.{field}" for field in pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root)]:
+        fields = list(pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root, own_networks=own_networks))
+        names = sorted(pod_fields.NAMES.intersection(fields))
+        hint = f"; {' and '.join(names)} with headgate up --network pod" if names and not own_networks else ""
+        if len(fields) == 1:
+            yield manifest, f"{where}.{fields[0]}", f"has an effect on clusters only{hint}"
+        elif fields:
             more = f" and {len(fields) - _MOST_FIELDS} more fields" if len(fields) > _MOST_FIELDS else ""
-            verb = "has" if len(fields) == 1 else "have"
-            message = f"{', '.join(fields[:_MOST_FIELDS])}{more} {verb} no effect on one machine; clusters use them"
-            yield manifest, fields[0], message
+            yield manifest, where, f"{', '.join(fields[:_MOST_FIELDS])}{more} have an effect on clusters only{hint}"
 
 
-def lines(manifests: Manifests) -> Iterator[str]:
+def lines(manifests: Manifests, *, own_networks: bool = False) -> Iterator[str]:
     """Yield a line about the objects that are only stored, one about those that are left out, and one for each with ignored fields."""
     yield from filter(None, (stored_without_effect(manifests), left_out(manifests)))
-    for manifest, _, message in ignored_fields(manifests):
-        yield f"{manifest.key}: {message}"
+    for manifest, field, message in ignored_fields(manifests, own_networks=own_networks):
+        yield f"{manifest.key}: {field}: {message}"
 
 
 def _line(kinds: Iterable[str], what: str) -> str:

@@ -73,6 +73,7 @@ class Metadata(Input, frozen=True, kw_only=True):
     deletion_timestamp: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
 

@@ -79,13 +79,14 @@ _SCALING_WINDOW_S = 15.0  # as with a metrics server: short peaks don't scale
 
 
 class Running(NamedTuple):
-    """The parts of a running headgate."""
+    """The parts of a running headgate. `own_networks` says whether pods have networks of their own."""
 
     store: MemoryStore
     live_state: LiveState
     envoy: EnvoyProcess
     info: RuntimeInfo
     runtime: LocalRuntime
+    own_networks: bool
 
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of each proxy by its node ID."""
@@ -155,7 +156,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = traffic_source(options.mesh, plane.traffic.windows)
-        current = Running(store, plane.live_state, envoy, info, runtime)
+        current = Running(store, plane.live_state, envoy, info, runtime, setup.networks is not None)
         inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
         tasks.start(_autoscaling(store, events, computed, runtime).run(), name="autoscaling")

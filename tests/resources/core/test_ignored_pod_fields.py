@@ -5,8 +5,8 @@ import pytest
 from headgate.resources.core.ignored_pod_fields import ignored_fields
 
 
-def ignored(is_root: bool = True, **spec: Any) -> list[str]:
-    return list(ignored_fields(spec, is_root=is_root))
+def ignored(is_root: bool = True, own_networks: bool = False, **spec: Any) -> list[str]:
+    return list(ignored_fields(spec, is_root=is_root, own_networks=own_networks))
 
 
 def test_fields_that_work_are_not_reported():
@@ -38,6 +38,7 @@ def test_fields_that_work_are_not_reported():
         ({"nodeSelector": {}, "tolerations": [], "hostPID": False, "affinity": None}, []),
         ({"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "priority": 0}, []),
         ({"dnsPolicy": "None"}, ["dnsPolicy"]),
+        ({"affinity": {"podAffinity": None, "nodeAffinity": {}}}, []),
         (
             {"containers": [{"resources": {"limits": {"cpu": 1}}, "tty": True}]},
             ["containers[0].tty", "containers[0].resources.limits"],
@@ -65,3 +66,10 @@ def test_a_field_without_effect_is_reported_unless_its_value_is_what_happens_any
 def test_users_have_no_effect_without_root():
     spec = {"securityContext": {"fsGroup": 5}, "containers": [{"securityContext": {"runAsUser": 5}}]}
     assert ignored(is_root=False, **spec) == ["securityContext.fsGroup", "containers[0].securityContext.runAsUser"]
+
+
+def test_fields_about_names_work_in_networks_of_pods():
+    names = {"hostAliases": [{"ip": "192.0.2.1"}], "dnsPolicy": "Default", "dnsConfig": {"searches": ["example"]}}
+    assert ignored(**names) == [*names]
+    assert ignored(own_networks=True, **names) == []
+    assert ignored(own_networks=True, hostNetwork=True, **names) == [*names]

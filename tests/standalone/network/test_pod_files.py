@@ -1,8 +1,13 @@
 """The files by which programs of a pod resolve names."""
 
+import pytest
+
+from headgate.resources.core.pod_spec import DnsConfig, DnsOption, HostAlias, PodSpec
 from headgate.standalone.network.pod_files import HOSTS, RESOLVER, SWITCH, PodName, host_name, machine_files, pod_files
 
-CART = PodName("shop", "cart-0", "cart", "10.80.128.4")
+CART = PodName("shop", "cart-0", "10.80.128.4", PodSpec(subdomain="cart"))
+
+SERVERS = "nameserver 10.80.255.254\nnameserver 192.0.2.53\noptions ndots:2 edns0\n"
 
 
 def files(pod: PodName = CART, **machine: str) -> dict[str, str]:
@@ -22,7 +27,45 @@ def test_short_names_are_searched_in_the_namespace_then_in_the_cluster_then_wher
 
 def test_a_pod_of_a_headless_service_knows_its_full_name() -> None:
     assert "10.80.128.4\tcart-0.cart.shop.svc.cluster.local cart-0\n" in files()[HOSTS]
-    assert "10.80.128.4\tcart-0\n" in files(CART._replace(subdomain=""))[HOSTS]
+    assert "10.80.128.4\tcart-0\n" in files(CART._replace(spec=PodSpec()))[HOSTS]
+
+
+def test_aliases_of_hosts_follow_the_pods_own_line() -> None:
+    alias = HostAlias(ip="192.0.2.7", hostnames=("legacy", "legacy.example"))
+    assert files(CART._replace(spec=PodSpec(host_aliases=(alias,))))[HOSTS].endswith(
+        "10.80.128.4\tcart-0\n192.0.2.7\tlegacy\tlegacy.example\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "machine", "expected"),
+    [
+        (
+            "ClusterFirst",
+            "search example.org\n",
+            "search shop.svc.cluster.local svc.cluster.local cluster.local example.org own.example\n" + SERVERS,
+        ),
+        (
+            "Default",
+            "nameserver 127.0.0.53\nnameserver 198.51.100.1\nsearch example.org\n",
+            "search example.org own.example\nnameserver 198.51.100.1\nnameserver 192.0.2.53\noptions ndots:2 edns0\n",
+        ),
+        (
+            "Default",
+            "nameserver 127.0.0.53\nnameserver 2001:db8::1\n",
+            "search own.example\n" + SERVERS,
+        ),
+        ("None", "search example.org\n", "search own.example\nnameserver 192.0.2.53\noptions ndots:2 edns0\n"),
+    ],
+)
+def test_a_pod_chooses_its_resolvers(policy: str, machine: str, expected: str) -> None:
+    config = DnsConfig(
+        nameservers=("192.0.2.53",),
+        searches=("own.example",),
+        options=(DnsOption(name="ndots", value="2"), DnsOption(name="edns0")),
+    )
+    pod = CART._replace(spec=PodSpec(dns_policy=policy, dns_config=config))
+    assert files(pod, resolver=machine)[RESOLVER] == expected
 
 
 def test_names_come_from_files_and_dns_alone() -> None:

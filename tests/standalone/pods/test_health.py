@@ -53,6 +53,29 @@ async def test_a_failed_liveness_probe_kills_after_its_own_grace_period(machine,
     assert "failed liveness probe" in (await machine.event("Killing"))["message"]
 
 
+async def test_a_startup_probe_runs_often_but_fails_once_a_period(machine, tmp_path):
+    """It fails three times in the first period, which is not two periods; no Event says so."""
+    check = f"echo >> {tmp_path}/runs; test $(wc -l < {tmp_path}/runs) -gt 3"
+    probe = {
+        "exec": {"command": ["sh", "-c", check]},
+        "periodSeconds": 3600,
+        "failureThreshold": 2,
+        "timeoutSeconds": 60,
+    }
+    await machine.store.create(process_pod(command=python(IDLE), startupProbe=probe))
+    await machine.ready()
+    assert (await machine.get())["status"]["containerStatuses"][0]["restartCount"] == 0
+    events = (await machine.store.list("", "Event")).items
+    assert "Unhealthy" not in {event["reason"] for event in events}
+
+
+async def test_a_startup_probe_that_may_fail_once_restarts_its_container_and_says_why(machine):
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 3600, "failureThreshold": 1, "timeoutSeconds": 60}
+    await machine.store.create(process_pod(command=python(IDLE), startupProbe=probe))
+    await restarted(machine)
+    assert "Startup probe failed" in (await machine.event("Unhealthy"))["message"]
+
+
 async def test_a_pod_is_ready_when_its_grpc_health_service_serves(machine):
     serves = asyncio.Event()
     asked = asyncio.Event()

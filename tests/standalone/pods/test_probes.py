@@ -219,7 +219,9 @@ async def test_a_grpc_probe_succeeds_while_the_health_service_says_serving(healt
 
 async def test_a_grpc_probe_fails_without_a_listener_and_without_an_answer(health_service):
     port, _ = health_service
-    assert "UNAVAILABLE" in await run_probe(probe(grpc={"port": free_port()}), target())
+    closed = free_port()
+    fault = f"nothing accepts connections on {target().address}:{closed}"
+    assert await run_probe(probe(grpc={"port": closed}), target()) == fault
     assert await run_probe(probe(grpc={"port": port, "service": "slow"}, patience=1), target()) == "timed out after 1 s"
 
 

@@ -31,6 +31,8 @@ _POD = frozenset(
         "imagePullSecrets",
     }
 )
+NAMES = frozenset({"hostAliases", "dnsPolicy", "dnsConfig"})
+"""The fields about the resolution of names, which have an effect in a network of the pod's own."""
 _CONTAINER = frozenset(
     {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "ports", "volumeMounts"}
     | {"readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "resources", "securityContext", "stdin"}
@@ -56,12 +58,13 @@ _SAME: Mapping[str, Any] = {
 """Values that describe what happens on one machine, or that Kubernetes sets by default."""
 
 
-def ignored_fields(spec: Mapping[str, Any], *, is_root: bool) -> Iterator[str]:
+def ignored_fields(spec: Mapping[str, Any], *, is_root: bool, own_networks: bool) -> Iterator[str]:
     """Yield the path of each field in the `spec` of a pod that is set and has no effect, such as `containers[0].tty`.
 
-    `is_root` says whether headgate runs as root, and can change users.
+    `is_root` says whether headgate runs as root, and can change users. `own_networks` says whether pods without `hostNetwork`
+    have networks of their own.
     """
-    yield from _unknown(spec, _POD, "")
+    yield from _unknown(spec, _POD | NAMES if own_networks and not spec.get("hostNetwork") else _POD, "")
     yield from _unknown(
         part(spec, "securityContext"), (*(_POD_USERS if is_root else ()), "runAsNonRoot"), "securityContext."
     )
@@ -99,6 +102,11 @@ def _of_volume(volume: Mapping[str, Any], where: str) -> Iterator[str]:
 
 def _unknown(fields: Mapping[str, Any], effective: Collection[str], where: str) -> Iterator[str]:
     for name, value in fields.items():
-        is_set = value != _SAME[name] if name in _SAME else bool(value)
+        is_set = value != _SAME[name] if name in _SAME else _has_content(value)
         if name not in effective and value is not None and is_set:
             yield f"{where}{name}"
+
+
+def _has_content(value: Any) -> bool:
+    """Return whether a value is more than the empty maps that charts write: `affinity: {podAffinity: null}`."""
+    return any(map(_has_content, value.values())) if isinstance(value, Mapping) else bool(value)

@@ -25,6 +25,8 @@ SIDECAR = "headgate.dev/sidecar-mode"
 SIDECARS = frozenset({"transparent", "explicit"})
 APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
+STOP_PROCESS = "headgate.dev/stop-process"
+"""Finalizer of each pod that one machine runs: it keeps the pod until its processes are gone."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
 REDIRECTION = "headgate.dev/redirection"

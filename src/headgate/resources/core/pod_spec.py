@@ -185,6 +185,28 @@ def is_native_sidecar(init: Container) -> bool:
     return init.restart_policy == "Always"
 
 
+class HostAlias(Input, frozen=True, kw_only=True):
+    """A line of /etc/hosts."""
+
+    ip: str
+    hostnames: tuple[str, ...] = ()
+
+
+class DnsOption(Input, frozen=True, kw_only=True):
+    """An option of resolv.conf(5), such as `ndots`."""
+
+    name: str
+    value: str | None = None
+
+
+class DnsConfig(Input, frozen=True, kw_only=True):
+    """What a pod adds to the resolv.conf of its `dnsPolicy`."""
+
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[DnsOption, ...] = ()
+
+
 class PodSpec(Input, frozen=True, kw_only=True):
     """`spec` of a Pod; times are in seconds."""
 
@@ -195,6 +217,9 @@ class PodSpec(Input, frozen=True, kw_only=True):
     node_name: str = ""
     hostname: str = ""
     subdomain: str = ""
+    host_aliases: tuple[HostAlias, ...] = ()
+    dns_policy: str = "ClusterFirst"
+    dns_config: DnsConfig = DnsConfig()
     service_account_name: str = "default"
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None

@@ -1,24 +1,27 @@
 """The files by which the programs of a pod resolve names, as in a pod of a cluster."""
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.resources.core.pod_spec import PodSpec
 from headgate.standalone.network.records import LONGEST_LABEL
 
 RESOLVER, HOSTS, SWITCH = "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"
 _SEARCH = re.compile(r"^\s*(?:search|domain)\s+(.*)$", re.MULTILINE)
+_NAMESERVER = re.compile(r"^\s*nameserver\s+(\S+)", re.MULTILINE)
 _HOSTS_SOURCES = re.compile(r"^hosts:.*$", re.MULTILINE)
 
 
 class PodName(NamedTuple):
-    """The names and the address of a pod. `subdomain` is empty, or the name of a headless Service."""
+    """The names and the address of a pod, and its `spec`, whose `subdomain` is empty or the name of a headless Service."""
 
     namespace: str
     hostname: str
-    subdomain: str
     address: str
+    spec: PodSpec = PodSpec()
 
 
 def machine_files(paths: Iterable[str] = (RESOLVER, SWITCH)) -> dict[str, str]:
@@ -36,17 +39,54 @@ def pod_files(pod: PodName, *, resolver: str, domain: str, machine: Mapping[str,
 
     `resolver` is the address of the resolver of names in `domain`.
     """
-    cluster = f"svc.{domain}"
-    searched = _SEARCH.findall(machine.get(RESOLVER, ""))
-    search = " ".join([f"{pod.namespace}.{cluster}", cluster, domain, *searched[-1:]])
-    full = f"{pod.hostname}.{pod.subdomain}.{pod.namespace}.{cluster} " if pod.subdomain else ""
+    full = f"{pod.hostname}.{subdomain}.{pod.namespace}.svc.{domain} " if (subdomain := pod.spec.subdomain) else ""
+    aliases = ["\t".join((alias.ip, *alias.hostnames)) for alias in pod.spec.host_aliases]
+    hosts = (
+        "127.0.0.1\tlocalhost",
+        "::1\tlocalhost ip6-localhost ip6-loopback",
+        f"{pod.address}\t{full}{pod.hostname}",
+        *aliases,
+    )
     files = {
-        RESOLVER: f"search {search}\nnameserver {resolver}\noptions ndots:5\n",
-        HOSTS: (
-            f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{pod.address}\t{full}{pod.hostname}\n"
-        ),
+        RESOLVER: _resolver_file(pod, resolver=resolver, domain=domain, machine=machine.get(RESOLVER, "")),
+        HOSTS: "".join(f"{line}\n" for line in hosts),
     }
     if switch := machine.get(SWITCH):
         # Other sources, such as systemd-resolved, answer for the machine.
         files[SWITCH] = _HOSTS_SOURCES.sub("hosts: files dns", switch)
     return files
+
+
+def _resolver_file(pod: PodName, *, resolver: str, domain: str, machine: str) -> str:
+    """Return the resolv.conf of a pod, as the kubelet makes it of `dnsPolicy`, `dnsConfig` and the file of the machine.
+
+    The policy Default keeps the machine's resolvers that pods can reach; where there is none, `resolver` queries them.
+    """
+    policy, config = pod.spec.dns_policy, pod.spec.dns_config
+    searched = (_SEARCH.findall(machine) or [""])[-1].split()
+    servers: list[str] = []
+    searches: list[str] = []
+    options: dict[str, str] = {}
+    if policy == "Default":
+        servers, searches = [*filter(_is_reachable, _NAMESERVER.findall(machine))] or [resolver], searched
+    elif policy != "None":
+        cluster = f"svc.{domain}"
+        servers, searches = [resolver], [f"{pod.namespace}.{cluster}", cluster, domain, *searched]
+        options = {"ndots": "5"}
+    searches = list(dict.fromkeys((*searches, *config.searches)))
+    options |= {option.name: option.value or "" for option in config.options}
+    lines = [
+        *([f"search {' '.join(searches)}"] if searches else ()),
+        *(f"nameserver {server}" for server in dict.fromkeys((*servers, *config.nameservers))),
+    ]
+    if options:
+        lines.append(f"options {' '.join(f'{name}:{value}' if value else name for name, value in options.items())}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _is_reachable(server: str) -> bool:
+    """Return whether pods reach a resolver of the machine: over IPv4, and not on the machine's loopback."""
+    try:
+        return not ipaddress.IPv4Address(server).is_loopback
+    except ValueError:
+        return False

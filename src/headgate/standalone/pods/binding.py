@@ -1,12 +1,10 @@
 """The binding of a pod to this machine, in its object: the node, the ports of its processes, and a finalizer."""
 
-from headgate.resources.core.pod_metadata import APPLICATION_PORTS
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, STOP_PROCESS
 from headgate.resources.meta import Object
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import PortMap
-
-FINALIZER = "headgate.dev/stop-process"
 
 
 def bound(pod: Object, port_map: PortMap) -> Object:
@@ -14,7 +12,7 @@ def bound(pod: Object, port_map: PortMap) -> Object:
     metadata = pod["metadata"]
     if metadata.get("deletionTimestamp"):
         return pod
-    finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
+    finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), STOP_PROCESS])
     metadata = {**metadata, "finalizers": list(finalizers)}
     if port_map:
         text = application_ports.to_annotation(port_map)
@@ -25,5 +23,5 @@ def bound(pod: Object, port_map: PortMap) -> Object:
 def without_finalizer(pod: Object) -> Object:
     """Return the object without the finalizer."""
     finalizers = pod["metadata"].get("finalizers") or []
-    kept = [name for name in finalizers if name != FINALIZER]
+    kept = [name for name in finalizers if name != STOP_PROCESS]
     return pod if kept == finalizers else {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}

@@ -42,11 +42,14 @@ async def watch_health(run: Run, launch: Launch) -> None:
 
 
 async def _startup(probe: Probe, target: ProbeTarget, run: Run) -> bool:
-    failures = 0
+    clock = asyncio.get_running_loop().time
+    failures, next_failure = 0, 0.0  # failures within one period count once
     async for fault in _faults("Startup", probe, target=target, run=run):
         if not fault:
             return True
-        failures += 1
+        if clock() < next_failure:
+            continue
+        failures, next_failure = failures + 1, clock() + max(probe.period_seconds, 1)
         if failures >= probe.failure_threshold:
             break
     await _restart("startup", probe, run)
@@ -77,9 +80,11 @@ async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) ->
     """Probe forever; yield the fault after each probe, empty if it succeeded."""
     await asyncio.sleep(probe.initial_delay_seconds)
     clock = asyncio.get_running_loop().time
-    is_starting = which == "Readiness"
+    is_starting = which != "Liveness"
     period: float = max(probe.period_seconds, 1)
-    pauses, report_after = _pauses(), clock() + period if is_starting else 0.0  # no Event while a program starts
+    # No Event while a program starts, unless its first failure restarts it.
+    is_patient = which == "Readiness" or probe.failure_threshold > 1
+    pauses, report_after = _pauses(), clock() + period if is_patient else 0.0
     while True:
         fault = await run_probe(probe, target)
         is_starting = is_starting and bool(fault)

@@ -76,7 +76,7 @@ class Launches:
         hostname = host_name(pod.spec.hostname or pod.metadata.name)
         isolation = self._network.isolation(isolation, hostname)
         mounted = mounts(container, volumes, env)
-        name = PodName(pod.metadata.namespace, hostname, pod.spec.subdomain, self._address)
+        name = PodName(pod.metadata.namespace, hostname, self._address, pod.spec)
         names = self._network.files(name, self._directory / _NAMES)
         if (mounted or names) and (fault := await self._services.mounting.fault()):
             await self._report("VolumesNotMounted", f"{fault}. {_REPLACED}")

@@ -13,7 +13,7 @@ from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.resources.core.pod import ENDED, parse_process_identity
-from headgate.resources.core.pod_metadata import EXTERNAL, PROCESS, SIDECAR, sidecar_mode
+from headgate.resources.core.pod_metadata import EXTERNAL, PROCESS, SIDECAR, STOP_PROCESS, sidecar_mode
 from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, epoch_seconds
@@ -22,7 +22,7 @@ from headgate.standalone.isolation import MountSupport
 from headgate.standalone.network.pod_network import PodNetwork, PodNetworks
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
-from headgate.standalone.pods.binding import FINALIZER, bound, without_finalizer
+from headgate.standalone.pods.binding import bound, without_finalizer
 from headgate.standalone.pods.container_order import PodContainers
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
 from headgate.standalone.pods.environment import named_sources, runtime_variables
@@ -120,7 +120,7 @@ class PodRun:
     async def bind(self) -> None:
         """Bind the pod to this machine, adopt its running processes, and write its status."""
         # A pod that already has the finalizer was bound earlier, and its processes have their ports.
-        if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
+        if STOP_PROCESS not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bind)
         if self._typed.status.phase in ENDED:  # its status is final

@@ -116,12 +116,16 @@ async def _run_probe(probe: Probe, target: ProbeTarget) -> str:
     if probe.tcp_socket:
         host = probe.tcp_socket.host or target.address
         port = _port(probe.tcp_socket.port, target.container)
-        return "" if await listens(host, port, target.network) else f"nothing accepts connections on {host}:{port}"
+        return "" if await listens(host, port, target.network) else _closed(host, port)
     if probe.grpc:
         return await _grpc(probe.grpc, target)
     if probe.exec:
         return await run_command(probe.exec.command, target.launch)
     raise ValueError("the probe has no action; set httpGet, tcpSocket, grpc or exec")
+
+
+def _closed(host: str, port: int) -> str:
+    return f"nothing accepts connections on {host}:{port}"
 
 
 async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
@@ -143,6 +147,9 @@ async def _grpc(check: GrpcCheck, target: ProbeTarget) -> str:
         try:
             response = Int32Value.FromString(await channel.unary_unary(_HEALTH_CHECK)(request))
         except grpc.aio.AioRpcError as error:
+            unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+            if unavailable and not await listens(target.address, check.port, target.network):
+                return _closed(target.address, check.port)
             return f"gRPC status {error.code().name}: {error.details()}"
         except DecodeError:
             return "the response is no message of grpc.health.v1"

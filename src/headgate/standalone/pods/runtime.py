@@ -17,6 +17,7 @@ from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Relist, Store, follow, follow_all
+from headgate.resources.core.pod_metadata import STOP_PROCESS
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
@@ -28,7 +29,6 @@ from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
 from headgate.standalone.network.pod_network import PodNetworks
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
-from headgate.standalone.pods.binding import FINALIZER
 from headgate.standalone.pods.claims import Claims
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import PodRun, PodServices
@@ -285,7 +285,7 @@ class LocalRuntime:
 def _mine(pod: Object) -> bool:
     """Return whether this machine runs a pod. Another finalizer can keep a pod whose processes are gone."""
     metadata = pod["metadata"]
-    if metadata.get("deletionTimestamp") and FINALIZER not in (metadata.get("finalizers") or ()):
+    if metadata.get("deletionTimestamp") and STOP_PROCESS not in (metadata.get("finalizers") or ()):
         return False
     return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE_NAME)
 
