@@ -104,7 +104,7 @@ class ClusterHost:
         return applied
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
-        self._api.merge(what, {"spec": spec}, namespace)
+        self._api.patch(what, {"spec": spec}, namespace)
 
     def get(self, what: str, namespace: str) -> Any:
         return self._api.get(what, namespace)
