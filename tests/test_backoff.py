@@ -1,11 +1,15 @@
 """The pauses between repeated attempts."""
 
+import ast
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 from tests import virtual_time
 
-from headgate.backoff import FIRST_S, LONGEST_S, Backoff, exact, until_done
+from headgate.backoff import FIRST_S, LONGEST_S, Backoff, exact, restarted, until_done
 
 
 def test_pauses_double_up_to_the_longest_and_half_of_each_is_random() -> None:
@@ -57,3 +61,63 @@ async def test_other_errors_end_the_attempts() -> None:
 
     with pytest.raises(ValueError, match="never right"):
         await until_done(attempt, "it can't be read", on=ConnectionError)
+
+
+async def test_the_caller_may_report_a_failure_and_end_the_attempts() -> None:
+    reported: list[tuple[str, float]] = []
+
+    async def attempt() -> None:
+        raise ConnectionError(f"down {len(reported)}")
+
+    async def wait_after(error: Exception, seconds: float) -> None:
+        reported.append((str(error), seconds))
+        if len(reported) == 2:
+            raise error
+
+    with pytest.raises(ConnectionError, match="down 1"):
+        await until_done(attempt, wait_after, on=ConnectionError, backoff=Backoff(first_s=1.0, draw=exact))
+    assert reported == [("down 0", 1.0), ("down 1", 2.0)]
+
+
+def test_a_stream_begins_again_at_once_when_it_ends_and_after_a_pause_when_it_fails() -> None:
+    ends: list[Exception | None] = [None, ConnectionError("down"), ConnectionError("down"), ValueError("never right")]
+
+    async def stream() -> AsyncGenerator[float]:
+        yield asyncio.get_running_loop().time()
+        if error := ends.pop(0):
+            raise error
+
+    async def scenario() -> list[float]:
+        began, times = asyncio.get_running_loop().time(), []
+        values = restarted(stream, "", on=ConnectionError, backoff=Backoff(first_s=1.0, draw=exact))
+        with contextlib.suppress(ValueError):
+            async for time in values:
+                times.append(time - began)  # noqa: PERF401 - the error ends the loop
+        return times
+
+    assert virtual_time.run(scenario()) == [0, 0, 1, 3]
+
+
+LOOPS = {
+    "cli/nginx_gateway.py": "the program of a container has no event loop",
+    "cli/proxy_calls.py": "the program of a container has no event loop",
+    "kubernetes/retries.py": "a change ends a pause",
+    "standalone/proxies/envoy_process.py": "a renewal that worked has a pause too",
+}
+"""Modules with a loop that repeats failed attempts by itself, each with the reason."""
+
+
+def repeats(source: str) -> bool:
+    """Return whether a loop of a module catches an exception and waits as long as a backoff says."""
+    return any(
+        any(isinstance(inner, ast.ExceptHandler) for inner in ast.walk(loop))
+        and any(getattr(inner, "attr", "") in ("next_pause", "pause_after") for inner in ast.walk(loop))
+        for loop in ast.walk(ast.parse(source))
+        if isinstance(loop, ast.While)
+    )
+
+
+def test_failed_attempts_are_repeated_by_one_function_unless_a_reason_says_why_not() -> None:
+    source = Path("src/headgate")
+    own = {path.relative_to(source).as_posix() for path in source.rglob("*.py") if repeats(path.read_text())}
+    assert own == LOOPS.keys()

@@ -1,4 +1,7 @@
-"""The stages that a compiler keeps between runs."""
+"""The stages that a compiler keeps between runs, and the caches besides."""
+
+import ast
+from pathlib import Path
 
 from headgate.memo import Indexes, Stages
 
@@ -45,3 +48,44 @@ def test_an_index_is_computed_again_only_when_one_of_its_parts_has_changed() -> 
     assert len(calls) == 1
     indexes.unchanged({"pods"}).get("names", parts, names)
     assert len(calls) == 2
+
+
+CACHES = {
+    "parsed texts and certificates": """
+        api/metrics/groups.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
+        plane/access_calls.py plane/inspector.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
+        cli/table_layout.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
+        telemetry/reports/series.py
+    """,
+    "encoded messages and what they consist of": """
+        envoy/encode.py envoy/http_connections.py envoy/tap.py model/hash_slots.py plane/metrics.py telemetry/prometheus/text.py
+        xds/messages.py xds/versions.py
+    """,
+    "documents and classes that a process makes once": """
+        envoy/descriptors.py kubernetes/credentials.py resources/further/kinds.py resources/schema/catalog.py
+        resources/schema/declared.py resources/schema/defaults.py resources/schema/published.py
+        standalone/apiserver/openapi.py standalone/apiserver/protobuf.py telemetry/reports/otlp_messages.py
+    """,
+    "versions of an object during one write": "merge/managed_fields.py",
+}
+"""The modules with a cache of functools, by what it has; all other modules use `headgate.memo`."""
+
+
+def has_cache(source: str) -> bool:
+    """Return whether a module uses a cache of functools."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = {
+        alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if node.module == "functools"
+    }
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "functools"}
+    return not {"cache", "lru_cache"}.isdisjoint(imported | used)
+
+
+def test_each_cache_of_functools_has_a_reason() -> None:
+    source = Path("src/headgate")
+    modules = {path.relative_to(source).as_posix() for path in source.rglob("*.py") if has_cache(path.read_text())}
+    assert modules == {module for names in CACHES.values() for module in names.split()}

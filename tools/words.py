@@ -12,6 +12,7 @@ import re2
 
 ROOTS = ("src", "tests", "tools", "benchmarks", "examples", "docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 SUFFIXES = {".py", ".md", ".yaml", ".sh", ".html"}
+_ARTICLE = "(?:the|an?|each|all|one|some|its)"
 WORDS = {
     "somebody|someone|nobody|everybody|everyone|anybody|anyone|who|whom|whoever|he|she|him|his|her": (
         "name the actor: proxy, client, workload, user"
@@ -38,6 +39,7 @@ PUBLISHED_WORDS = {
     "ask|asks|asked|asking": "request, query, require",
     "of today|of then": "current; or of that revision, of that time",
     "(?:an?|the) change of|the changes of|changes? of (?:access|mode|weights?)": "change to, or a compound: a weight change",
+    f"the [a-z]+ of {_ARTICLE} [a-z]+ of {_ARTICLE}": "a compound or a possessive: the name of a pod's port",
 }
 """Words that only tests may have."""
 ALLOWED: tuple[tuple[str, str], ...] = (

@@ -1,9 +1,10 @@
 """Repeated attempts: which pause comes before the next one, and what the log says about a failed one."""
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 FIRST_S, LONGEST_S = 0.2, 20.0
@@ -56,16 +57,20 @@ class Backoff:
         self._limit_s = min(self._growth * limit_s, self._longest_s)
         return limit_s / 2 + limit_s / 2 * self._draw()
 
-    def pause_after(self, error: Exception, failure: str, *, level: int = logging.WARNING) -> float:
+    def pause_after(self, error: Exception, failure: str) -> float:
         """Return the seconds to wait after a failed attempt. Log them, the error, and `failure`: what it could not do."""
         pause = self.next_pause()
-        log.log(level, "%s, next attempt in %.1f s: %s", failure, pause, error)
+        log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
         return pause
+
+
+Wait = Callable[[Exception, float], Awaitable[None]]
+"""A function that reports the error of a failed attempt, and waits for a number of seconds. It may raise to end the attempts."""
 
 
 async def until_done(
     attempt: Callable[[], Awaitable[T]],
-    failure: str,
+    failure: str | Wait,
     *,
     on: type[Exception] | tuple[type[Exception], ...],
     backoff: Backoff | None = None,
@@ -79,4 +84,32 @@ async def until_done(
         try:
             return await attempt()
         except on as error:
-            await asyncio.sleep(backoff.pause_after(error, failure) if failure else backoff.next_pause())
+            await _pause(backoff, error, failure)
+
+
+async def restarted(
+    stream: Callable[[], AsyncGenerator[T]],
+    failure: str | Wait,
+    *,
+    on: type[Exception] | tuple[type[Exception], ...],
+    backoff: Backoff,
+) -> AsyncGenerator[T]:
+    """Yield the values of a stream without end: begin it again when it ends, and after a pause when it raises `on`.
+
+    `failure` is as in `until_done`. The stream resets the backoff when it works again.
+    """
+    while True:
+        backoff.begin()
+        try:
+            async with contextlib.aclosing(stream()) as values:
+                async for value in values:
+                    yield value
+        except on as error:
+            await _pause(backoff, error, failure)
+
+
+async def _pause(backoff: Backoff, error: Exception, failure: str | Wait) -> None:
+    if callable(failure):
+        await failure(error, backoff.next_pause())
+    else:
+        await asyncio.sleep(backoff.pause_after(error, failure) if failure else backoff.next_pause())

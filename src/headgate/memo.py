@@ -2,6 +2,9 @@
 
 `Stages` keeps those of a compilation: once, for each key, for each item of a mapping, or as a series. `Indexes` keeps what is computed
 of a value on first use. `LastBuilds` keeps what a build of configurations has used, by key.
+
+The caches of functools remain for functions whose arguments are small values, and whose results do not depend on a run: parsed
+texts and certificates, encoded messages, and documents that a process makes once.
 """
 
 from collections.abc import Callable, Hashable, Mapping

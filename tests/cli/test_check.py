@@ -107,7 +107,7 @@ def test_json_output_has_all_findings(run: Run, tmp_path: Path) -> None:
         "file": file,
         "line": 7,
         "column": 0,
-        "severity": "warning",
+        "severity": "Warning",
         "reason": "ServiceNotFound",
         "object": "TrafficSplit default/website",
         "field": "spec.service",

@@ -30,7 +30,7 @@ def call(destination: str, caller: str, *, plaintext: str = "", port: int = 8080
         caller=caller,
         plaintext_caller=plaintext,
         port=port,
-        protocol="http",
+        protocol="HTTP",
         calls=3,
         first_call_time=NOW,
         last_call_time=NOW,
@@ -71,7 +71,7 @@ def test_the_rules_allow_recorded_callers_and_comments_say_what_they_refuse(run:
     ran = run("generate", "traffictargets", "--from-traffic", recorded, "-n", "shop", "--exclude", "shop/thief")
     assert ran.code == 0
     assert sources(ran) == {"web-http-8080": ["buyer"]}
-    assert "# shop/web port 8080 (http)\n# allows shop/buyer (3 calls, last " in ran.out
+    assert "# shop/web port 8080 (HTTP)\n# allows shop/buyer (3 calls, last " in ran.out
     assert "# would newly refuse shop/thief (3 calls, last " in ran.out
     assert "1 TrafficTarget allow 3 recorded calls" not in ran.err
     assert "1 TrafficTarget allows 3 recorded calls" in ran.err

@@ -9,12 +9,12 @@ from tests.properties.worlds import key_of, meshes
 from headgate.cli.traffic_rules import Rules, derive, is_allowed
 from headgate.model.authorization import authorize
 from headgate.model.identities import parse_id
-from headgate.resources.call_records import CallRecord
+from headgate.resources.call_records import CallProtocol, CallRecord
 from headgate.resources.inspect import ObjectName
 from headgate.resources.registry import TRAFFIC_TARGET
 
 
-def record(destination: str, caller: str, port: int = 80, protocol: str = "http", **more: str) -> CallRecord:
+def record(destination: str, caller: str, port: int = 80, protocol: CallProtocol = "HTTP", **more: str) -> CallRecord:
     namespace, name = destination.split("/")
     metadata = ObjectName(namespace=namespace, name=name)
     return CallRecord(
@@ -39,7 +39,7 @@ def outcomes(mesh):
     return {
         (
             record(
-                account(item.identity), account(caller), port.port, "http" if port_protocol.protocol.is_http else "tcp"
+                account(item.identity), account(caller), port.port, "HTTP" if port_protocol.protocol.is_http else "TCP"
             ),
             index,
         ): authorize(item, port.port, protocol=port_protocol.protocol, identity=caller, request=request).allowed
@@ -85,12 +85,12 @@ def test_rules_from_the_traffic_of_a_world_refuse_none_of_it_and_all_calls_of_ex
 
 def test_each_source_of_the_rules_is_needed():
     calls = [record("shop/web", f"shop/{name}", port) for name in ("a", "b") for port in (80, 90)]
-    calls.append(record("shop/web", "blue/a", 5000, "tcp"))
+    calls.append(record("shop/web", "blue/a", 5000, "TCP"))
     found = derive(calls)
     assert [str(item.destination) for item in found.targets] == [
-        "shop/web port 80 (http)",
-        "shop/web port 90 (http)",
-        "shop/web port 5000 (tcp)",
+        "shop/web port 80 (HTTP)",
+        "shop/web port 90 (HTTP)",
+        "shop/web port 5000 (TCP)",
     ]
     for item in found.targets:
         sources = item.manifest["spec"]["sources"]
@@ -101,14 +101,14 @@ def test_each_source_of_the_rules_is_needed():
 
 def test_an_account_with_calls_that_no_rule_can_allow_gets_no_rules_unless_they_are_excluded():
     plain = record("shop/web", "", plaintext_caller="192.0.2.1")
-    other = record("shop/web", "shop/a", 0, "tcp")
+    other = record("shop/web", "shop/a", 0, "TCP")
     good = record("shop/web", "shop/b")
     found = derive([plain, other, good])
     assert (found.targets, found.left_out) == ([], {"shop/web": [plain, other]})
     found = derive([plain, other, good], exclude=["192.0.2.1", "shop/a"])
     assert not found.left_out
     (only,) = found.targets
-    assert (str(only.destination), only.allowed, only.refused) == ("shop/web port 80 (http)", [good], [plain, other])
+    assert (str(only.destination), only.allowed, only.refused) == ("shop/web port 80 (HTTP)", [good], [plain, other])
 
 
 def test_an_account_that_only_excluded_callers_call_is_closed_by_one_target_without_rules():

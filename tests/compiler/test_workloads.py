@@ -4,8 +4,9 @@ import pytest
 from tests.make.objects import backed_service, meshed_pod, port, service, split
 from tests.make.values import compiled, findings, identities, workloads
 
-from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.reasons import Reason
 from headgate.model.routing import PortProtocol, PortRef, Protocol, TlsMode
+from headgate.resources.inspect import Severity
 
 WEB = ("web", "10.1.0.1")
 WEB_IDENTITY = "spiffe://cluster.local/ns/default/sa/web"

@@ -46,10 +46,10 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     assert mesh.send(4, Request(rig.pod_address(rig.only_pod(mesh, SERVER)), host=SERVER)) == {SERVER: 4}
 
     refused = {
-        (f"default/{THIEF}", 8080, "http"): (5, "NoTargetNamesCaller"),
-        (GATEWAY, 8080, "http"): (2, "NoTargetNamesCaller"),
-        (PLAINTEXT, 8080, "http"): (4, "NoIdentity"),
-        (f"default/{THIEF}", 9000, "tcp"): (1, "NoTargetNamesCaller"),
+        (f"default/{THIEF}", 8080, "HTTP"): (5, "NoTargetNamesCaller"),
+        (GATEWAY, 8080, "HTTP"): (2, "NoTargetNamesCaller"),
+        (PLAINTEXT, 8080, "HTTP"): (4, "NoIdentity"),
+        (f"default/{THIEF}", 9000, "TCP"): (1, "NoTargetNamesCaller"),
     }
     for name in TARGETS:
         until(lambda name=name: would_refuse(mesh, name) == refused, f"the status of {name} has the counts")

@@ -109,7 +109,7 @@ def test_check_reports_every_mistake_with_its_line_and_field(tmp_path: Path) -> 
         path = tmp_path / f"{name}.yaml"
         path.write_bytes(mistake.text)
         code, findings = check(path, tmp_path / "services.yaml")
-        errors = [item for item in findings if item["severity"] == "error"]
+        errors = [item for item in findings if item["severity"] == "Error"]
         assert code == 1, name
         assert len(errors) == 1, (name, errors)
         assert (errors[0]["line"], errors[0]["field"]) == (mistake.line, mistake.field), errors
@@ -203,7 +203,7 @@ def test_check_kubectl_and_the_status_report_a_reference_without_grant(
     path.write_text(f"{services}\n---\n{written}")
     code, findings = check(path)
     assert code == 0
-    assert [(item["severity"], item["reason"]) for item in findings] == [("warning", "RefNotPermitted")]
+    assert [(item["severity"], item["reason"]) for item in findings] == [("Warning", "RefNotPermitted")]
     assert hint in findings[0]["message"]
     mesh.apply(services, namespace=namespace)
     applied = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)

@@ -124,5 +124,5 @@ def test_every_reason_is_in_the_docs_with_its_meaning(reason):
     rows = [line for line in REASONS_PAGE.read_text().splitlines() if line.startswith(f"| `{reason.value}` ")]
     assert len(rows) == 1, f"docs/reasons.md needs one row for {reason.value}, with its meaning and what to do"
     assert f"| {reason.condition.value} |" in rows[0]
-    assert f"| {reason.severity.value} |" in rows[0]
+    assert f"| {reason.severity.word} |" in rows[0]
     assert REASONS[reason].meaning in rows[0]

@@ -170,7 +170,7 @@ def test_a_tls_config_changes_the_mode_of_its_pods(tmp_path):
     config = "apiVersion: headgate.dev/v1beta1\nkind: TLSConfig\nmetadata: {name: strict}\nspec: {selector: {matchLabels: {app: shop}}}\n"
     found = planned(tmp_path, [workload("shop")], [workload("shop"), config])
     (item,) = found.tls
-    assert (item.pods, item.before, item.after) == (("default/shop",), "permissive", "strict")
+    assert (item.pods, item.before, item.after) == (("default/shop",), "Permissive", "Strict")
     assert str(item.causes[0].object) == "TLSConfig default/strict"
 
 

@@ -47,7 +47,7 @@ class Traffic:
 
 
 def refused(caller: str, calls: int, reason: str) -> RefusedCaller:
-    return RefusedCaller(caller=caller, port=80, protocol="http", calls=calls, reason=reason)
+    return RefusedCaller(caller=caller, port=80, protocol="HTTP", calls=calls, reason=reason)
 
 
 def test_a_refused_call_belongs_to_the_targets_that_name_its_caller_or_else_to_all():

@@ -48,6 +48,7 @@ LISTS = {
     "objects/gateways.py": "the kinds that decide whether a Gateway is accepted",
     "plan/departures.py": "the kinds whose selectors select pods in the mesh",
     "plan/plan.py": "the kinds whose changes change the pods behind a Service",
+    "plan/traffic.py": "the kinds at which requests arrive: a type for mypy",
     "plane/made_objects.py": "the kinds that a Canary owns",
     "plane/plans.py": "the kinds that the role of headgate may only list",
     "resources/meta.py": "the kinds whose names are DNS labels (Kubernetes), below all rooms",

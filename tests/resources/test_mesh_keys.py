@@ -3,11 +3,12 @@
 import pytest
 
 from headgate.compiler.compile import compile_mesh
-from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.authority_status import ROTATE
 from headgate.resources.core.service import Service
+from headgate.resources.inspect import Severity
 from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, useless_keys
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import SERVICE

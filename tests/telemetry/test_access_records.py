@@ -18,7 +18,7 @@ SERVER = "spiffe://a/ns/shop/sa/server"
 
 
 def key(caller: str = "buyer", port: int = 80) -> CallKey:
-    return CallKey(caller=caller, destination=SERVER, port=port, protocol="http")
+    return CallKey(caller=caller, destination=SERVER, port=port, protocol="HTTP")
 
 
 def flow(caller: str = "buyer", port: int = 80) -> Flow:
@@ -68,7 +68,7 @@ def test_allowed_requests_and_connections_count_by_caller_port_and_protocol():
     records.add(flow(), requests(2, denied=4), 2)
     records.add(flow("thief"), requests(0, denied=1), 3)
     records.add(flow("thief", 90), connections(2, denied=1), 4)
-    assert found(records) == {("buyer", 80, "http"): (5, 0), ("thief", 90, "tcp"): (1, 0)}
+    assert found(records) == {("buyer", 80, "HTTP"): (5, 0), ("thief", 90, "TCP"): (1, 0)}
     assert [(item.first, item.last) for item in records.recent(0).values()] == [(1, 2), (4, 4)]
 
 
@@ -95,7 +95,7 @@ def test_an_audit_counts_marked_requests_and_connections_without_a_rule():
     records = AccessRecords(rules, now=0)
     records.add(flow(), requests(3, audited=2), 1)
     records.add(flow(port=90), connections(4), 2)
-    assert found(records) == {("buyer", 80, "http"): (3, 2), ("buyer", 90, "tcp"): (4, 4)}
+    assert found(records) == {("buyer", 80, "HTTP"): (3, 2), ("buyer", 90, "TCP"): (4, 4)}
     assert {item.caller for item, _ in records.audited()} == {"buyer"}
 
 
@@ -103,7 +103,7 @@ def test_marks_count_only_for_an_audited_destination():
     """A server without a sidecar may send any header."""
     records = AccessRecords(Rules(), now=0)
     records.add(flow(), requests(3, audited=3), 1)
-    assert found(records) == {("buyer", 80, "http"): (3, 0)}
+    assert found(records) == {("buyer", 80, "HTTP"): (3, 0)}
 
 
 def test_changed_rules_begin_the_counts_of_an_audit_again():
@@ -117,7 +117,7 @@ def test_changed_rules_begin_the_counts_of_an_audit_again():
     assert audit is not None
     assert audit.since == 9
     assert records.audit(SERVER, "v1") is None
-    assert found(records) == {("buyer", 80, "http"): (4, 1)}
+    assert found(records) == {("buyer", 80, "HTTP"): (4, 1)}
 
 
 def test_the_first_denied_request_after_an_audit_ends_its_counts():
@@ -134,17 +134,17 @@ def test_records_expire_after_seven_days_without_a_call():
     records = AccessRecords(Rules(), now=0)
     records.add(flow(), requests(1), 0)
     records.add(flow("late"), requests(1), KEPT_S)
-    assert found(records, KEPT_S + 1) == {("late", 80, "http"): (1, 0)}
+    assert found(records, KEPT_S + 1) == {("late", 80, "HTTP"): (1, 0)}
 
 
 def test_a_full_record_says_since_when_calls_are_missing_until_expired_records_make_room():
     records = AccessRecords(Rules(), now=0, most=1)
     records.add(flow(), requests(1), 0)
     records.add(flow("late"), requests(1), SWEEP_S)
-    assert (records.lost, list(found(records))) == (SWEEP_S, [("buyer", 80, "http")])
+    assert (records.lost, list(found(records))) == (SWEEP_S, [("buyer", 80, "HTTP")])
     later = KEPT_S + 2 * SWEEP_S
     records.add(flow("late"), requests(1), later)
-    assert (records.lost, list(found(records, later))) == (0, [("late", 80, "http")])
+    assert (records.lost, list(found(records, later))) == (0, [("late", 80, "HTTP")])
 
 
 def test_a_restart_continues_records_and_audits():
@@ -155,7 +155,7 @@ def test_a_restart_continues_records_and_audits():
     after = AccessRecords(rules, now=100)
     after.restore(saved)
     after.add(flow(), requests(1, audited=1), 101)
-    assert found(after) == {("buyer", 80, "http"): (4, 3)}
+    assert found(after) == {("buyer", 80, "HTTP"): (4, 3)}
     assert after.began == 5
     audit = after.audit(SERVER, "v1")
     assert audit is not None
@@ -169,7 +169,7 @@ def test_a_checkpoint_keeps_its_values_while_more_calls_are_recorded():
     records.add(flow(), requests(1), 2)
     restored = AccessRecords(Rules(), now=0)
     restored.restore(saved)
-    assert found(restored) == {("buyer", 80, "http"): (1, 0)}
+    assert found(restored) == {("buyer", 80, "HTTP"): (1, 0)}
 
 
 def test_an_empty_checkpoint_has_no_records():

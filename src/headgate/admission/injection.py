@@ -34,6 +34,7 @@ from headgate.resources.core.pod_metadata import (
 )
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
+from headgate.resources.inspect import InjectionSetting
 from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.registry import TLS_CONFIG
@@ -45,20 +46,6 @@ INJECT_LABELED = "/inject/labeled-namespace"
 """The path of the webhook for pods of namespaces that an API server has selected by the label `INJECT`."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
-
-
-Setting = Literal[
-    "Option",
-    "HeadgateRun",
-    "PodLabel",
-    "PodAnnotation",
-    "TLSConfig",
-    "NamespaceLabel",
-    "NamespaceName",
-    "HostNetwork",
-    "SystemNamespace",
-]
-"""The setting that decides whether a pod gets a sidecar; `Option` is `--sidecars`."""
 
 
 _REASONS = {
@@ -84,7 +71,7 @@ class InjectionDecision(NamedTuple):
     `value` is the value of a label or annotation, the name of a TLSConfig, the injection mode, or the name of a missing label.
     """
 
-    by: Setting
+    by: InjectionSetting
     value: str = ""
     injected: bool = False
 
@@ -142,7 +129,7 @@ def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> InjectionD
         return InjectionDecision("Option", mode, injected=False)
     if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such a pod to get a sidecar for its program
         return InjectionDecision("HeadgateRun", injected=True)
-    own: tuple[tuple[Setting, Mapping[str, str]], ...] = (("PodLabel", labels), ("PodAnnotation", annotations))
+    own: tuple[tuple[InjectionSetting, Mapping[str, str]], ...] = (("PodLabel", labels), ("PodAnnotation", annotations))
     for by, words in own:
         if said := words.get(INJECT):
             return InjectionDecision(by, said, injected=said in INJECTED)
@@ -250,7 +237,7 @@ def _process_causes(metadata: Metadata) -> Iterator[Cause]:
 
 
 def pod_namespace(view: View, obj: Object) -> PodNamespace:
-    """Return the properties of the namespace of a pod, or of a workload, that injection uses."""
+    """Return what injection uses of the namespace in which a pod or a workload is."""
     namespace = obj["metadata"].get("namespace", "")
     stored = view.get(Key("", "Namespace", "", namespace))
     configs, sidecars = (view.select(kind.group, kind.kind, namespace) for kind in (TLS_CONFIG, SIDECAR_KIND))

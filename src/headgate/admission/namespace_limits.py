@@ -22,7 +22,7 @@ class NamespaceLimits(NamedTuple):
     quotas: Sequence[Object] = ()
 
     def fitted(self, settings: ProxySettings, pod: Object) -> ProxySettings:
-        """Return the settings of the proxy of a pod with the resources that the namespace accepts."""
+        """Return the settings of a pod's proxy with the resources that the namespace accepts."""
         completed_resources = self._completed(settings, pod)
         return settings._replace(resources=fitted(completed_resources, self.ranges))
 

@@ -28,7 +28,7 @@ class ProxySettings(NamedTuple):
 
 
 def proxy_settings(*layers: Mapping[str, str]) -> ProxySettings:
-    """Return the settings of the proxy of a pod.
+    """Return the settings of a pod's proxy.
 
     The first of the `layers` has the mesh's options by the annotations that replace them; a later layer is stronger. An empty
     option removes a default. Wrong annotations have no effect: those of Namespaces may be older than the mesh.

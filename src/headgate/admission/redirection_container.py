@@ -96,5 +96,5 @@ def restricted(**more: Any) -> dict[str, Any]:
 
 
 def field_variable(name: str, field: str) -> dict[str, Any]:
-    """Return a variable of a container with the value of a field of its pod."""
+    """Return a container's variable with the value of a pod's field."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}

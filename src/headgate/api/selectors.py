@@ -62,7 +62,7 @@ def label_selector_object(text: str) -> dict[str, Any]:
 
 
 def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield label, operator (a key of `_OPERATORS`) and values of each part of a label selector."""
+    """Yield label, operator (a key of `_OPERATORS`) and values for each part of a label selector."""
     for part in map(str.strip, _split_outside_parentheses(text)):
         if match := _SET.fullmatch(part):
             yield match[1], match[2], [value.strip() for value in match[3].split(",")]

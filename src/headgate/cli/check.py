@@ -15,14 +15,14 @@ from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout, usage_error
 from headgate.cli.placeholders import selector, written_pods
-from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.reasons import Reason
 from headgate.errors import DecodeError
 from headgate.formatting import pluralize
 from headgate.manifests import without_effect
 from headgate.manifests.files import Manifest, Manifests
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
-from headgate.resources.inspect import FindingList
+from headgate.resources.inspect import FindingList, Severity
 from headgate.resources.mesh_status import MeshState
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.pod_templates import pod_template, template_path
@@ -76,7 +76,7 @@ class FindingRow(Value, frozen=True, kw_only=True):
         """Return the finding in one line, as compilers print it: `FILE:LINE: SEVERITY REASON ...`."""
         about = ": ".join(part for part in (self.object, self.field, self.message) if part)
         position = f"{self.file}:{self.line}: " if self.file else ""
-        return f"{position}{self.severity.value} {self.reason} {about}"
+        return f"{position}{self.severity.word} {self.reason} {about}"
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ def check_mesh(api: ApiOptions, namespace: str = "") -> CheckResult:
     findings, mesh = asyncio.run(_read_mesh(InspectClient.of(api), namespace))
     rows = [
         FindingRow(
-            severity=Severity(finding.severity),
+            severity=finding.severity,
             reason=finding.reason,
             object=str(finding.object),
             field=finding.field,
@@ -311,7 +311,9 @@ def _row(
 def _print(result: CheckResult) -> None:
     console = stdout()
     for row in result.findings:
-        console.print(row.text(), style=FINDING_STYLES[row.severity] if console.is_terminal else None, soft_wrap=True)
+        console.print(
+            row.text(), style=FINDING_STYLES[row.severity.word] if console.is_terminal else None, soft_wrap=True
+        )
     note(summary(result))
 
 

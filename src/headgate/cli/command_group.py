@@ -1,4 +1,4 @@
-"""The group of commands of `headgate` and of `kubectl traffic`: errors become messages and exit codes."""
+"""The command group of `headgate` and `kubectl traffic`: errors become messages and exit codes."""
 
 import os
 import sys

@@ -12,7 +12,6 @@ from headgate.cli.check import check_files
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.offline import compile_files
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error, yaml_text
-from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, SelectedPods, StatusCondition
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
@@ -20,6 +19,7 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh
 from headgate.options import GivenOptions
+from headgate.resources.inspect import Severity
 from headgate.shared_map import SharedMap
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/headgate/probe.sock")

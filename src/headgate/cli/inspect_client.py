@@ -186,7 +186,7 @@ def _with_next_step(error: Unavailable) -> Unavailable:
 
 
 def resource_path(plural: str, namespace: str = "") -> str:
-    """Return the URL path of a resource of the inspect API: in one namespace, or without `namespace` in all."""
+    """Return the URL path of an inspect API resource: in one namespace, or without `namespace` in all."""
     prefix = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{API_VERSION}{prefix}/{plural}"
 

@@ -1,4 +1,4 @@
-"""The live table of `headgate up --watch`: the wanted and observed share of each backend of each split."""
+"""The live table of `headgate up --watch`: for each backend of a split, its configured and observed share."""
 
 import asyncio
 from collections import Counter, deque
@@ -14,11 +14,11 @@ from headgate.cli.output import stdout
 from headgate.cli.rollout_status import summary
 from headgate.cli.screen import Screen, SplitRow, SplitSection, compose
 from headgate.cli.shares import fits, of_outcome, root_of
-from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding, SplitOutcome
 from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.plane.live_state import LiveState
+from headgate.resources.inspect import Severity
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
 from headgate.resources.smi.split_fields import STICKY

@@ -75,7 +75,7 @@ def _verdict(verdict: CheckVerdict) -> Iterator[str]:
 
 def _finding(finding: NewFinding) -> Iterator[str]:
     for cause in finding.causes:
-        yield f"  {_place(cause)}{finding.severity} {finding.reason} {cause.object}: {cause.field}: {finding.message}"
+        yield f"  {_place(cause)}{finding.severity.word} {finding.reason} {cause.object}: {cause.field}: {finding.message}"
 
 
 def _access(row: AccessRow) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _rate(rate: Rate) -> str:
 
 
 def _tls(change: TlsChange) -> Iterator[str]:
-    yield f"  {pod_list(change.pods)}: {change.before} -> {change.after}"
+    yield f"  {pod_list(change.pods)}: {change.before.lower()} -> {change.after.lower()}"
     yield from _causes(change.causes)
 
 

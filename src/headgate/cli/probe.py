@@ -71,7 +71,7 @@ class TallyCounts(Value, frozen=True, kw_only=True):
 
 
 class ProbeProgress(Value, frozen=True, kw_only=True):
-    """A line of output of `headgate sidecar try`: the number of finished requests; after the last one, what was counted."""
+    """A line that `headgate sidecar try` prints: the number of finished requests; after the last one, what was counted."""
 
     finished: int
     counts: TallyCounts | None = None

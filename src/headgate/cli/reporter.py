@@ -11,12 +11,12 @@ from rich.text import Text
 
 from headgate.cli.messages import Messages
 from headgate.cli.output import note, stdout
-from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.manifests.apply import ApplyResult
 from headgate.manifests.files import FileProblem
 from headgate.model import routing
 from headgate.plane.status.conditions import few
+from headgate.resources.inspect import Severity
 from headgate.standalone.app import Running
 from headgate.standalone.pods.troubles import PodTrouble
 

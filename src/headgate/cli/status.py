@@ -15,7 +15,6 @@ from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
-from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
@@ -143,8 +142,8 @@ def _certificates(counts: CertificateCounts) -> Text:
 
 def _findings(counts: FindingCounts) -> Text:
     parts = (
-        ("error" if counts.errors == 1 else "errors", counts.errors, FINDING_STYLES[Severity.ERROR]),
-        ("warning" if counts.warnings == 1 else "warnings", counts.warnings, FINDING_STYLES[Severity.WARNING]),
-        ("note" if counts.notes == 1 else "notes", counts.notes, FINDING_STYLES[Severity.NOTE]),
+        ("error" if counts.errors == 1 else "errors", counts.errors, FINDING_STYLES["error"]),
+        ("warning" if counts.warnings == 1 else "warnings", counts.warnings, FINDING_STYLES["warning"]),
+        ("note" if counts.notes == 1 else "notes", counts.notes, FINDING_STYLES["note"]),
     )
     return _joined("", parts)

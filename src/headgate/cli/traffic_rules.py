@@ -22,7 +22,7 @@ _ACCOUNT = "ServiceAccount"
 
 
 class CalledPort(NamedTuple):
-    """A port of the pods of a ServiceAccount, and the protocol of its calls; without a port, all ports."""
+    """A port on a ServiceAccount's pods, and the protocol of its calls; without a port, all ports."""
 
     namespace: str
     account: str
@@ -83,7 +83,7 @@ def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
 def _allows(manifest: Object, record: CallRecord) -> bool:
     spec, namespace = manifest["spec"], manifest["metadata"]["namespace"]
     destination = spec["destination"]
-    kind = ROUTE_GROUP.kind if record.protocol == "http" else TCP_ROUTE.kind
+    kind = ROUTE_GROUP.kind if record.protocol == "HTTP" else TCP_ROUTE.kind
     return (
         (namespace, destination["name"]) == (record.metadata.namespace, record.metadata.name)
         and destination.get("port") == record.port
@@ -122,7 +122,7 @@ def _destination(record: CallRecord) -> CalledPort:
 
 
 def _manifest(where: CalledPort, callers: Sequence[str], *, audit: bool) -> Object:
-    suffix = f"{where.protocol}-{where.port}" if where.port else "closed"
+    suffix = f"{where.protocol.lower()}-{where.port}" if where.port else "closed"
     metadata = {"name": f"{where.account[:_LONGEST_NAME].rstrip('.-')}-{suffix}", "namespace": where.namespace}
     sources = [dict(zip(("namespace", "name"), caller.split("/", 1), strict=True)) for caller in callers]
     return {
@@ -138,7 +138,7 @@ def _manifest(where: CalledPort, callers: Sequence[str], *, audit: bool) -> Obje
 
 
 def _rule(protocol: str) -> Object:
-    if protocol == "http":
+    if protocol == "HTTP":
         return {"kind": ROUTE_GROUP.kind, "name": ALL_REQUESTS}
     return {"kind": TCP_ROUTE.kind, "name": ALL_CONNECTIONS}
 
@@ -155,6 +155,6 @@ def _routes(targets: Iterable[GeneratedTarget]) -> Mapping[str, Sequence[Object]
 
 def _route(namespace: str, protocol: str) -> Object:
     rule = _rule(protocol)
-    matches = [{"name": "all", "methods": ["*"]}] if protocol == "http" else {"ports": []}
+    matches = [{"name": "all", "methods": ["*"]}] if protocol == "HTTP" else {"ports": []}
     metadata = {"name": rule["name"], "namespace": namespace}
     return {"apiVersion": _ROUTES, "kind": rule["kind"], "metadata": metadata, "spec": {"matches": matches}}

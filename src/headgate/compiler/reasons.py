@@ -3,17 +3,7 @@
 import enum
 from typing import NamedTuple
 
-
-class Severity(enum.StrEnum):
-    """The severity of a finding about an object.
-
-    With an error, the object or a part of it is not used. With a warning, its effect may not be the intended one. A
-    note is only for information.
-    """
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
+from headgate.resources.inspect import Severity
 
 
 class ConditionType(enum.StrEnum):

@@ -197,7 +197,7 @@ class Report(Value, frozen=True, kw_only=True):
 
 
 class Compiled(Value, frozen=True, kw_only=True):
-    """The result of one compilation: the mesh and the report of one revision of the objects."""
+    """The result of one compilation: the mesh and the report for one revision of the objects."""
 
     revision: int
     mesh: Mesh

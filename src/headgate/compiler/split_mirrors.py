@@ -1,4 +1,4 @@
-"""Compile the annotation of a split with which a backend gets copies of a part of the requests (R108)."""
+"""Compile the annotation with which a split's backend gets copies of some requests (R108)."""
 
 from collections.abc import Mapping
 

@@ -16,7 +16,7 @@ _HASH_LABEL = "pod-template-hash"
 
 
 def tracing(settings: Settings) -> Tracing | None:
-    """Return the settings of traces of the mesh; None without a collector."""
+    """Return the mesh's trace settings; None without a collector."""
     return Tracing(collector=settings.otlp_traces, sampling=settings.trace_sampling) if settings.otlp_traces else None
 
 

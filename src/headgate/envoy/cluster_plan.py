@@ -69,7 +69,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     def settings(self) -> Resilience:
         """The settings to render: no whole backend is ejected, so that shares stay exact.
 
-        Envoy limits ejections by their percentage of all endpoints of a cluster. Of several backends, the smallest one
+        Envoy limits the percentage of a cluster's endpoints that are ejected. Of several backends, the smallest one
         keeps an endpoint even if all ejected ones are its own. The percentage has few steps, because each change to a
         cluster replaces its connections. Ejection is off if no endpoint could be ejected, and for mirrors.
         """

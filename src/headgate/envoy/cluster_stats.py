@@ -13,4 +13,4 @@ PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of request
 RESPONSE_SIZES = "response_sizes"
 SIZES_CLUSTER = "headgate.cluster"
 """The attribute with the whole name of a cluster, also if it has a dot: names of routes may have some."""
-BODY_SIZE = ".upstream_rs_body_size"  # Envoy's histogram of the sizes of a cluster's responses
+BODY_SIZE = ".upstream_rs_body_size"  # Envoy's histogram of a cluster's response sizes

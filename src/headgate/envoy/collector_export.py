@@ -37,7 +37,7 @@ def with_collector(bootstrap: bytes, collector: HostPort | None) -> bytes:
 
 
 def traces_cluster(address: str) -> pb.Cluster:
-    """Return the cluster of the collector of spans at `HOST:PORT`."""
+    """Return the cluster for the span collector at `HOST:PORT`."""
     collector = parse_collector(address)
     if collector is None:
         raise ValueError("the collector of spans has no address")

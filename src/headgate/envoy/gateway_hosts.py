@@ -48,7 +48,7 @@ def has_own_scope(host: str) -> bool:
 
 
 def scope_name(port: str, host: str) -> str:
-    """Return the name and key of the scope of a host on a Gateway port; `port` is the name of the port's listener."""
+    """Return the name and key of the scope for a host on a Gateway port; `port` is the name of the port's listener."""
     return f"{port}/{host}"
 
 
@@ -83,7 +83,7 @@ def misdirected(tls_listener: str) -> pb.Route:
 
 
 def scope(port: str, host: str, virtual_hosts: Sequence[pb.VirtualHost]) -> pb.ScopedRouteConfiguration:
-    """Return the scope of a host, or of all `WILDCARDS` of a port."""
+    """Return the scope for a host, or for all `WILDCARDS` of a port."""
     configuration = route_configuration("", virtual_hosts)
     configuration.ignore_port_in_host_matching = True
     configuration.request_headers_to_remove.extend((KEY, LISTENER, *_OF_ENVOY))

@@ -84,7 +84,7 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
 
 
 def plan_wildcards(planner: Planner, port: GatewayPort) -> ScopePlan:
-    """Plan the scope of all wildcards of a port, which are its hosts."""
+    """Plan the scope for all wildcards of a port, which are its hosts."""
     name = names.gateway(GatewayRef(port.gateway, port.port))
     plans = tuple(_host(planner, port, host_routes) for _, host_routes in sorted(port.hosts.items()))
     return ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=plans)

@@ -33,7 +33,7 @@ _UNREACHED = "headgate: the application does not accept connections on this port
 
 
 class InboundSettings(Value, frozen=True, kw_only=True):
-    """The settings that the chains of all ports of a workload share.
+    """The settings that the filter chains of a workload share.
 
     `redirected` says whether the pod's connections are redirected to the sidecar.
     """

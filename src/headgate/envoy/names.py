@@ -67,7 +67,7 @@ TRAFFIC_SPLIT = "TrafficSplit"
 ROUTE_GROUP = "gateway.networking.k8s.io"
 _GATEWAY = "gateway"
 MIRROR = "mirror/"
-"""The start of the name of each mirror cluster."""
+"""How the name of each mirror cluster begins."""
 _MATCH = "match"
 _BY = "/by/"
 _MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)")
@@ -143,12 +143,12 @@ def is_host_of(port: str, name: str) -> bool:
 
 
 def parent(ref: RouteParent) -> str:
-    """Return the name of the routes of a Service port or a Gateway port."""
+    """Return the name of the RouteConfiguration for a Service port or a Gateway port."""
     return gateway(ref) if isinstance(ref, GatewayRef) else outbound(ref)
 
 
 def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key, int]] = ()) -> str:
-    """Return the name of the cluster of one rule of a route object.
+    """Return the cluster name for one rule of a route object.
 
     `through` lists the splits whose groups the requests also match, each with its port.
     """
@@ -185,7 +185,7 @@ def pod(ref: PortRef, address: str, port: int) -> str:
 
 
 def direct_cluster(ref: PortRef, identity: str) -> str:
-    """Return the name of the cluster of the endpoints with an identity, for Services without an address."""
+    """Return the cluster name for the endpoints with an identity, for Services without an address."""
     return f"direct/{ref.service}/{ref.port}/{identity}"
 
 
@@ -195,7 +195,7 @@ def secret(name: str) -> str:
 
 
 def inbound(ref: InboundRef) -> str:
-    """Return the name of the resources of a port of a sidecar's own pod."""
+    """Return the resource name for a port of a sidecar's own pod."""
     return f"{INBOUND}/{ref.port}/{ref.protocol.value}" if ref.protocol else f"{INBOUND}/{ref.port}"
 
 
@@ -205,7 +205,7 @@ def callers(ref: InboundRef) -> str:
 
 
 def probe_cluster(port: int, *, https: bool = False) -> str:
-    """Return the name of the cluster for the probes of a port of the pod."""
+    """Return the cluster name for the probes of a pod's port."""
     return f"{PROBES}/{port}/https" if https else f"{PROBES}/{port}"
 
 

@@ -261,7 +261,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 
 
 def of_host(view: HostView) -> Iterator[Part]:
-    """Yield the resources of a host of a Gateway port: its scope, and the clusters of its routes."""
+    """Yield the resources for a Gateway port's host: its scope, and the clusters of its routes."""
     planner = _planner(view.port, view.backends, view.settings)
     scope = gateways.plan_host(planner, view.port, view.host)
     yield from _of_clusters(planner.clusters.values(), view.settings)

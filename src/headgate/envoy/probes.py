@@ -94,7 +94,7 @@ def checked_cluster(name: str, host: str, check: PortCheck, source: str) -> pb.C
 
 
 def listener(wildcard: str, probes: tuple[HealthCheck, ...], port_checks: tuple[PortCheck, ...]) -> pb.Listener:
-    """Return the listener of all probes of a pod. `headgate sidecar wait` requests it by IPv4, also in a pod without IPv4."""
+    """Return the listener for all probes of a pod. `headgate sidecar wait` requests it by IPv4, also in a pod without IPv4."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
         virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_ready(), *map(_route, probes)])],

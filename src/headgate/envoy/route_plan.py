@@ -325,7 +325,7 @@ class Planner:
 
 
 def _resilience(route: Route, *targets: Target) -> Resilience:
-    """Return the settings of a cluster of a route, by default of its first target; the route has its own retries."""
+    """Return the settings for a route's cluster, by default those of its first target; the route has its own retries."""
     target = next(iter(targets or route.split.targets), None)
     return structs.replace(target.resilience if target else DEFAULT, retry=route.retry)
 

@@ -146,7 +146,7 @@ class HostView(NamedTuple):
 
 
 class HostSources(NamedTuple):
-    """Everything on which the view of a host of a Gateway port depends, besides its routes; `port` has no hosts."""
+    """Everything on which the view of a Gateway port's host depends, besides its routes; `port` has no hosts."""
 
     port: GatewayPort
     backend_sources: BackendSources

@@ -25,7 +25,7 @@ def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
 
 
 def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield the allowed identities of each port of closed workloads, twice: by workload name and by address."""
+    """Yield the identities that each port of a closed workload allows, twice: by workload name and by address."""
     for workload in workloads:
         if workload.access.closed:
             allowed = frozenset(source for grant in workload.access.grants for source in grant.sources)

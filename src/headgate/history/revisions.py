@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.history.records import RECORDED, Record
 from headgate.resources.mesh_keys import FILES_MANAGER
 from headgate.resources.meta import Key, Value, epoch_seconds, timestamp
+from headgate.resources.revisions import Reason
 
-Reason = Literal["RecordingStarted", "Written", "ControllerWrote", "NotRecorded"]
-"""Why there is a revision. `RecordingStarted`: the first one, with all objects at that time. `Written`: clients wrote.
-`ControllerWrote`: controllers, such as that of a Canary, wrote objects that they own. `NotRecorded`: the changes were made while
-no control plane recorded them."""
 SAME_SECOND_S = 2.0
 """The age of an entry in managedFields up to which it is of the newest write. Times of entries are in whole seconds."""
 
@@ -132,7 +129,7 @@ def changes_between(
 
 
 def _owner_position(key: Key, owner: str, objects: Mapping[Key, Record]) -> str:
-    """Return the position of the manifest of an owner, if that is its newest writer."""
+    """Return the position of an owner's manifest, if that is its newest writer."""
     kind, _, name = owner.partition(" ")
     for group in (group for group, other in RECORDED if other == kind):
         record = objects.get(Key(group, kind, key.namespace, name))

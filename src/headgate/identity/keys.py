@@ -1,6 +1,6 @@
 """Storage of the embedded authority's keys: private files on one machine, or a Secret.
 
-Both use the file names of a Secret of type kubernetes.io/tls. `tls.crt` and `tls.key` have the signing certificate and its
+Both use the file names of Secrets with the type kubernetes.io/tls. `tls.crt` and `tls.key` have the signing certificate and its
 key. `ca.crt` contains the trusted roots for users; headgate never reads this file. During a rotation there is `next.crt`
 with `next.key`, the next root, which proxies must trust before it signs. Later there is `previous.crt`, the old root; the
 key of this root has been deleted. `answered` is the last handled request for a rotation. A write replaces everything

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
+from headgate.file_watch import file_changes
 from headgate.identity.authority import Authority, Signer, SigningIssuer, make_signer
 from headgate.identity.certificates import (
     check_chain,
@@ -22,7 +23,6 @@ from headgate.identity.certificates import (
     read_certificates,
     to_pem,
 )
-from headgate.identity.file_watch import file_changes
 from headgate.identity.issuers import Clock, IssueError
 from headgate.model.identities import PrivateText
 

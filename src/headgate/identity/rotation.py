@@ -13,7 +13,7 @@ continues. A rotation begins on request, and at 80 % of the root's lifetime.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from headgate.backoff import Backoff
+from headgate.backoff import Backoff, until_done
 from headgate.envoy.clusters import CONNECT_SECONDS
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
@@ -76,14 +76,13 @@ class Rotation:
 
     async def run(self) -> None:
         """Continue a rotation that has begun, else wait until one is due; never returns."""
-        backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
-        while True:
-            try:
-                await self._step()
-                backoff.reset()
-            except HeadgateError as error:  # the keys can't be stored
-                self._publish(fault=str(error))
-                await self._schedule.sleep(backoff.next_pause())
+        while True:  # the keys may not be stored
+            backoff = Backoff(first_s=FIRST_RETRY_S, longest_s=LAST_RETRY_S)
+            await until_done(self._step, self._wait_after, on=HeadgateError, backoff=backoff)
+
+    async def _wait_after(self, error: Exception, seconds: float) -> None:
+        self._publish(fault=str(error))
+        await self._schedule.sleep(seconds)
 
     async def _step(self) -> None:
         await until(lambda: self._issuer.stored.get() is not None, self._issuer.stored)

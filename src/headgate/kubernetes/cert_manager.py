@@ -20,6 +20,7 @@ from typing import Any
 from cryptography import x509
 
 from headgate.errors import Invalid, NotFound, StoreError
+from headgate.file_watch import file_changes
 from headgate.identity.authority import Leaf, check_domain, signing_request, subject_alt_name
 from headgate.identity.certificates import (
     check_chain,
@@ -29,7 +30,6 @@ from headgate.identity.certificates import (
     to_base64,
     to_pem,
 )
-from headgate.identity.file_watch import file_changes
 from headgate.identity.issuers import CertificateSpec, Clock, IssueError
 from headgate.kinds import KindNames
 from headgate.latest import Latest

@@ -242,7 +242,7 @@ class Client:
     async def websocket(
         self, path: str, protocols: Sequence[str], query: Mapping[str, str | Sequence[str]]
     ) -> AsyncIterator["ClientWebSocketResponse"]:
-        """Open a websocket and yield it. Raises NotFound, and the other errors of a GET of the path."""
+        """Open a websocket and yield it. Raises NotFound, and the other errors that a GET raises."""
         connection = await self._connect()
         try:
             async with self._transport.websocket(connection, _target(path, query), protocols) as opened:

@@ -1,4 +1,4 @@
-"""The node agent: redirects the connections of the pods of its node whose init container waits for it.
+"""The node agent: redirects connections for the pods on its node whose init container waits for it.
 
 It runs the program of the privileged init container in the network namespace of the pod, so both add the same rules.
 """
@@ -13,7 +13,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from headgate.admission.redirection_container import RequestedRedirection, requested_redirection
-from headgate.backoff import Backoff
+from headgate.backoff import until_done
 from headgate.envoy.proxy_container import EXCLUDED_INBOUND_PORTS, NETWORK_NAMESPACE, PROXY_USER
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client, ErrorHints
@@ -82,22 +82,23 @@ class NodeAgent:
 
     async def _redirect_in_turn(self, requested: RequestedRedirection) -> None:
         """Redirect the connections of a pod; repeat failed attempts with growing pauses. Log a repeated failure once."""
-        backoff, logged = Backoff(), ""
-        while True:
-            try:
-                async with self._programs:
-                    await self._redirect(requested)
-            except Exception as error:  # noqa: BLE001 - the agent serves the other pods, whatever fails for this one
-                failure = str(error) if isinstance(error, HeadgateError) else repr(error)
-            else:
-                log.info("the connections of the pod %s are redirected", requested.pod)
-                return
+        logged, pod = "", requested.pod
+
+        async def redirect() -> None:
+            async with self._programs:
+                await self._redirect(requested)
+
+        async def wait_after(error: Exception, seconds: float) -> None:
+            nonlocal logged
+            failure = str(error) if isinstance(error, HeadgateError) else repr(error)
             if failure != logged:
-                log.warning(
-                    "the connections of the pod %s can't be redirected; it is tried again: %s", requested.pod, failure
-                )
+                log.warning("the connections of the pod %s can't be redirected; it is tried again: %s", pod, failure)
                 logged = failure
-            await asyncio.sleep(backoff.next_pause())
+            await asyncio.sleep(seconds)
+
+        # The agent serves the other pods, whatever fails for this one.
+        await until_done(redirect, wait_after, on=Exception)
+        log.info("the connections of the pod %s are redirected", pod)
 
 
 def _changes(step: Relist | Change, served: Iterable[Key]) -> Mapping[Key, Object | None]:

@@ -1,6 +1,6 @@
 """Run a program in a container of a pod through the API server, as `kubectl exec` does.
 
-The streams of the program are channels of a websocket of the protocol v4.channel.k8s.io: the first byte of a
+The program's streams are channels of a websocket with the protocol v4.channel.k8s.io: the first byte of a
 message is its channel.
 """
 

@@ -17,7 +17,7 @@ _NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
 
 
 def own_labels(program: str) -> Mapping[str, str]:
-    """Return the labels of all objects of the proxies of a kind, which `program` names."""
+    """Return the labels that all objects of one kind of proxy have; `program` names the kind."""
     return {_NAME: program, _MANAGED_BY: NAME}
 
 
@@ -32,7 +32,7 @@ def has_labels(obj: Object, labels: Mapping[str, str]) -> bool:
 
 
 def object_metadata(name: str, program: str, added: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
-    """Return the metadata of the objects of one Gateway or Service; `added` has further labels."""
+    """Return the metadata for the objects of one Gateway or Service; `added` has further labels."""
     labels = {**added, **own_labels(program), **pod_selector(program, name)}
     return {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": dict(annotations)}
 

@@ -23,7 +23,7 @@ NATIVE_SIDECARS = (1, 29)
 RULES_OF_DEFINITIONS = (1, 25)
 """The version of Kubernetes, major and minor, that evaluates the rules of CustomResourceDefinitions by default."""
 BUILT_IN = "apps/"
-"""The start of the versions of a group that every API server serves."""
+"""How the versions begin of a group that every API server serves."""
 REFRESH_S = 10.0
 """Seconds between two discovery requests while a kind is missing."""
 

@@ -76,7 +76,7 @@ class ProxyImages(NamedTuple):
 
 
 class ServiceGateways:
-    """Creates, updates and deletes the objects of gateways of Services.
+    """Creates, updates and deletes the objects of Service gateways.
 
     `findings` are about the objects that request gateways: the API server rejects an object, or no pod gets ready.
     """
@@ -155,7 +155,7 @@ class ServiceGateways:
         self.findings.set((*findings, *unknown))
 
     async def _own(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
-        """Return the objects of gateways of a kind."""
+        """Return the gateways' objects of a kind."""
         return [obj for obj in (await self._store.list(group, kind, namespace)).items if has_labels(obj, _LABELS)]
 
     def _findings(self, step: str, about: Key, deployment: Object | None) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from headgate.backoff import Backoff
+from headgate.backoff import Backoff, restarted
 from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, OutsideMesh, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
@@ -141,11 +141,12 @@ class ClusterStore:
             async for change in changes:
                 yield change
 
-    async def _watch(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[Change]:
+    def _watch(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[Change]:
         """Yield every change of a kind in one namespace, or with an empty namespace in all."""
-        kind = served.kind.kind
-        backoff = Backoff()
-        while True:
+        kind, backoff = served.kind.kind, Backoff()
+
+        async def changes() -> AsyncGenerator[Change]:
+            nonlocal query
             try:
                 async with contextlib.aclosing(self._events(served, namespace, query)) as events:
                     async for event in events:
@@ -156,8 +157,8 @@ class ClusterStore:
             except NotFound as error:
                 await self._refresh()
                 raise Gone(f"{kind} is not served anymore") from error
-            except Unavailable as error:
-                await asyncio.sleep(backoff.pause_after(error, f"the watch of kind {kind} was interrupted"))
+
+        return restarted(changes, f"the watch of kind {kind} was interrupted", on=Unavailable, backoff=backoff)
 
     async def _events(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[WatchEvent]:
         """Yield the events of one watch. Raises StoreError."""

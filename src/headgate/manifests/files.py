@@ -6,6 +6,7 @@ kustomization or a chart generates its manifests (`generated`).
 """
 
 import asyncio
+import contextlib
 import os
 import stat
 import sys
@@ -13,11 +14,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from pathlib import Path
 from typing import NamedTuple
 
-from watchfiles import Change, awatch
-from watchfiles._rust_notify import WatchfilesRustInternalError
+from watchfiles import Change
 
 from headgate.errors import StoreError
-from headgate.inotify import message_from_watchfiles
+from headgate.file_watch import WatchError, directory_changes
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, Position, parse
 from headgate.manifests.generated import generated, generates
@@ -34,8 +34,6 @@ from headgate.resources.unknown_kinds import is_foreign
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
-_QUIET = 50  # ms without a change before files are read, so that an editor has written them completely
-_LONGEST_WAIT = 1000  # ms after which files are read even if changes continue
 
 
 class FileProblem(NamedTuple):
@@ -69,7 +67,7 @@ class Manifest(NamedTuple):
 
 
 class TextFile(NamedTuple):
-    """The text of a file of manifests, YAML or JSON."""
+    """The text of a manifest file, YAML or JSON."""
 
     name: str
     text: str
@@ -358,24 +356,15 @@ async def watch(
     # Editors replace a file, which ends the watch of the file itself.
     roots = [path.absolute().parent if path.is_file() else path for path in paths]
     directory = ", ".join(map(str, roots))
-    events = awatch(*roots, watch_filter=_visible(roots), step=_QUIET, debounce=_LONGEST_WAIT)
-    pending = asyncio.ensure_future(anext(events))
-    await asyncio.sleep(0)  # set up the watch before the first read, so that no edit is missed
     last: Manifests | None = None
     try:
-        while True:
-            reading = await asyncio.to_thread(read, paths, DEFAULT_NAMESPACE, current_kinds(), given)
-            if reading != last:
-                last = reading
-                yield reading
-            await pending
-            pending = asyncio.ensure_future(anext(events))
+        async with contextlib.aclosing(directory_changes(roots, "this machine", _visible(roots))) as changes:
+            async for _ in changes:
+                reading = await asyncio.to_thread(read, paths, DEFAULT_NAMESPACE, current_kinds(), given)
+                if reading != last:
+                    last = reading
+                    yield reading
     except OSError as error:
         raise StoreError(f"the directory {directory} can't be watched: {error.strerror or error}") from error
-    except WatchfilesRustInternalError as error:
-        reason = message_from_watchfiles(error, "this machine")
-        raise StoreError(f"the directory {directory} can't be watched: {reason}") from error
-    finally:
-        pending.cancel()
-        await asyncio.gather(pending, return_exceptions=True)
-        await events.aclose()
+    except WatchError as error:
+        raise StoreError(f"the directory {directory} can't be watched: {error}") from error

@@ -96,7 +96,7 @@ class Algebra:
         return self._node(_Content(JOIN, (first, second)))
 
     def any_of(self, items: Iterable[Expression]) -> Expression:
-        """Return the expression for a text of any of some expressions."""
+        """Return the expression for texts that fit at least one expression."""
         mask, alternatives = 0, set[Expression]()
         for expression in items:
             for part in _alternatives(expression):

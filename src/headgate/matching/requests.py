@@ -1,4 +1,4 @@
-"""Build the request of an example from the text of each of its parts."""
+"""Build an example request from the texts of its parts."""
 
 from headgate.matching.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
 from headgate.matching.solver import Values

@@ -141,7 +141,7 @@ def list_type(schema: Schema) -> str:
 
 
 def list_keys(schema: Schema) -> Sequence[str]:
-    """Return the fields that identify an item of a list of type `map`."""
+    """Return the fields that identify an item in a `map` list."""
     return schema.get("x-kubernetes-list-map-keys") or [schema["x-kubernetes-patch-merge-key"]]
 
 
@@ -151,13 +151,13 @@ def has_field(schema: Schema, element: str) -> bool:
 
 
 def field_schema(schema: Schema, name: str) -> Schema:
-    """Return the schema of a field of an object; an empty schema if the field is unknown."""
+    """Return the schema of an object's field; an empty schema if the field is unknown."""
     field: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
     return field
 
 
 def item_schema(schema: Schema) -> Schema:
-    """Return the schema of the items of a list; an empty schema if it is unknown."""
+    """Return the schema of a list's items; an empty schema if it is unknown."""
     items: Schema = schema.get("items") or {}
     return items
 

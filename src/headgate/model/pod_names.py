@@ -1,4 +1,4 @@
-"""The names of pods of headless Services, such as `db-0.db.default` (D37; Kubernetes DNS specification, 2.4.1).
+"""The names that pods get from headless Services, such as `db-0.db.default` (D37; Kubernetes DNS specification, 2.4.1).
 
 A name leads to one pod, without the routes of its Service; the port is that of the pod.
 """

@@ -103,7 +103,7 @@ class Redirect(Value, frozen=True, kw_only=True):
 
 
 class Filters(Value, frozen=True, kw_only=True):
-    """Changes to requests and responses of a route, or of one of its backends."""
+    """Changes to requests and responses at a route, or at one of its backends."""
 
     request: HeaderEdit | None = None
     response: HeaderEdit | None = None

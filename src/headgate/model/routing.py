@@ -387,7 +387,7 @@ class Mesh(Value, frozen=True, kw_only=True):
 
 
 def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
-    """Return a protocol for each backend of a split: the protocol of its root, or of the first of several roots.
+    """Return a protocol for each backend of a split: the protocol of its root, or of the first root if there are several.
 
     Clients of the root call the backend with it; direct clients too, where proxies need a single protocol for each port.
     """

@@ -1,4 +1,4 @@
-"""The bucket bounds of all histograms of response sizes."""
+"""The bucket bounds of all response size histograms."""
 
 _STEPS = (10, 15, 22, 33, 47, 68)
 _DECADES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)

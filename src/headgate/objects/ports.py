@@ -12,13 +12,15 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from headgate.backoff import LONGEST_S, Backoff
+from headgate.backoff import LONGEST_S, Backoff, restarted
 from headgate.compiler.report import Finding
 from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
@@ -102,26 +104,29 @@ class Relist(NamedTuple):
     items: Collection[Object]
 
 
-async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
+def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
     """Yield all objects of a kind, then each change, without end. List again when the watch expires or fails.
 
     The pauses before new lists grow until the watch has reported a change, or has lasted for the longest pause.
     """
     backoff = Backoff(steady_s=LONGEST_S)
-    while True:
+
+    async def listed_and_watched() -> AsyncGenerator[Relist | Change]:
+        items, version = await reader.list(group, kind, namespace)
+        yield Relist(items)
+        del items  # so that a long watch does not keep all listed objects in memory
         backoff.begin()
-        try:
-            items, version = await reader.list(group, kind, namespace)
-            yield Relist(items)
-            del items  # so that a long watch does not keep all listed objects in memory
-            backoff.begin()
-            async with contextlib.aclosing(reader.watch(group, kind, namespace, since=version)) as changes:
-                async for change in changes:
-                    backoff.reset()
-                    yield change
-        except (Gone, Unavailable) as error:
-            level = logging.INFO if isinstance(error, Gone) else logging.WARNING
-            await asyncio.sleep(backoff.pause_after(error, f"objects of kind {kind} can't be read", level=level))
+        async with contextlib.aclosing(reader.watch(group, kind, namespace, since=version)) as changes:
+            async for change in changes:
+                backoff.reset()
+                yield change
+
+    async def wait_after(error: Exception, seconds: float) -> None:
+        level = logging.INFO if isinstance(error, Gone) else logging.WARNING
+        log.log(level, "objects of kind %s can't be read, next attempt in %.1f s: %s", kind, seconds, error)
+        await asyncio.sleep(seconds)
+
+    return restarted(listed_and_watched, wait_after, on=(Gone, Unavailable), backoff=backoff)
 
 
 async def follow_all(

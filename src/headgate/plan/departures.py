@@ -1,4 +1,4 @@
-"""Find what takes workloads out of the comparison of two meshes (D32).
+"""Find what takes workloads out of a comparison between two meshes (D32).
 
 The comparison of access is about sidecars, identities and ports that both meshes have. What a change moves past them gives
 access, or at least nothing can be proven about it.

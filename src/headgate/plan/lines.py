@@ -51,7 +51,7 @@ def gateway_line(change: GatewayChange) -> str:
 
 
 def counted(plan: Differences) -> str:
-    """Return the numbers of differences of a plan in one line; empty if there are none."""
+    """Return in one line how many differences a plan has; empty if there are none."""
     counts = (
         (len(plan.unreachable), "unreachable rule", ""),
         (len(plan.lost), "loss of access", "losses of access"),

@@ -19,10 +19,10 @@ from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.traffic import Entry, RequestClass, request_classes
 from headgate.plan.treatment import Treatment
-from headgate.plan.world import Origin, World
+from headgate.plan.world import GatewayProxy, ModeName, Origin, World
 from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
-from headgate.resources.inspect import Answer, ExactShare, exact_share
+from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.shared_map import replaced
@@ -113,24 +113,24 @@ class TlsChange(Answer, frozen=True, kw_only=True):
     """Pods whose TLS mode changes."""
 
     pods: tuple[str, ...]
-    before: str
-    after: str
+    before: ModeName
+    after: ModeName
     causes: tuple[Origin, ...] = ()
 
 
 class GatewayChange(Answer, frozen=True, kw_only=True):
-    """A Service whose clients without a sidecar get another proxy of its own; `before` and `after` are empty without one."""
+    """A Service whose clients without a sidecar get another proxy of its own."""
 
     service: str
-    before: str
-    after: str
+    before: GatewayProxy
+    after: GatewayProxy
     causes: tuple[Origin, ...] = ()
 
 
 class NewFinding(Answer, frozen=True, kw_only=True):
     """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches."""
 
-    severity: str
+    severity: Severity
     reason: str
     unreachable: bool
     message: str
@@ -367,7 +367,8 @@ def tls_changes(world: World) -> Iterator[TlsChange]:
             by_modes.setdefault((mode, workload.target_tls_mode), []).append(workload.name)
     causes = tuple(world.cause(key, "spec") for key in sorted(world.changed) if key.kind == TLS_CONFIG.kind)
     for (was, now), pods in by_modes.items():
-        yield TlsChange(pods=tuple(sorted(pods)), before=was.value, after=now.value, causes=causes)
+        before, after = was.value.capitalize(), now.value.capitalize()
+        yield TlsChange(pods=tuple(sorted(pods)), before=before, after=after, causes=causes)
 
 
 def gateway_changes(world: World) -> Iterator[GatewayChange]:
@@ -377,11 +378,10 @@ def gateway_changes(world: World) -> Iterator[GatewayChange]:
         for side in (world.before, world.after)
     )
     for name in sorted(old.keys() | new.keys()):
-        proxies = tuple(side[name].proxy if name in side else "" for side in (old, new))
-        if proxies[0] != proxies[1]:
-            about = (new.get(name) or old[name]).about
-            causes = (world.cause(about, f"metadata.annotations.{SERVICE_GATEWAY}"),)
-            yield GatewayChange(service=name, before=proxies[0], after=proxies[1], causes=causes)
+        before, after = (side[name].proxy if name in side else "" for side in (old, new))
+        if before != after:
+            cause = world.cause((new.get(name) or old[name]).about, f"metadata.annotations.{SERVICE_GATEWAY}")
+            yield GatewayChange(service=name, before=before, after=after, causes=(cause,))
 
 
 def _new_findings(world: World) -> Iterator[NewFinding]:
@@ -392,7 +392,7 @@ def _new_findings(world: World) -> Iterator[NewFinding]:
         for finding in after[about]:
             if (finding.reason, finding.field) not in old:
                 yield NewFinding(
-                    severity=finding.reason.severity.value,
+                    severity=finding.reason.severity,
                     reason=finding.reason.value,
                     unreachable=finding.reason in UNREACHABLE,
                     message=finding.message,

@@ -43,7 +43,7 @@ class RouteDifference(NamedTuple):
 
 
 def rules(matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment) -> list[ListedRoute]:
-    """Return the rules of a list of routes, without those that an equal match precedes."""
+    """Return the rules in a route list, without those that an equal match precedes."""
     listed: dict[Conjunction, ListedRoute] = {}
     for position, (match, treatment) in enumerate(zip(matches, treatments, strict=True)):
         conditions = conjunction(match)

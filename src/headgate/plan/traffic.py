@@ -1,6 +1,7 @@
 """Compare what proxies do with requests in two meshes: the classes of requests that are treated differently."""
 
 import re
+import typing
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ ROUTE_STEPS = 8
 class Entry(Answer, frozen=True, kw_only=True, order=True):
     """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`."""
 
-    kind: str
+    kind: typing.Literal["Gateway", "Service"]
     name: str
     port: int
     host: str = ""

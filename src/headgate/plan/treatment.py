@@ -56,7 +56,7 @@ class Treatment(Value, frozen=True, kw_only=True):
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """The share of each backend and of each status of the proxy's own answers, by name."""
+        """The shares by name: those of backends, and of the proxy's own answers by status."""
         by_name: dict[str, Fraction] = {}
         for receiver in self.receivers:
             by_name[receiver.name] = by_name.get(receiver.name, Fraction()) + receiver.share
@@ -69,7 +69,7 @@ def answered_by_proxy(status: int, reason: str = "") -> Treatment:
 
 
 def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP) -> Treatment:
-    """Return the treatment of the requests of a route. A share with no ready endpoint is answered with 503."""
+    """Return how a route treats its requests. A share with no ready endpoint is answered with 503."""
     portions = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
     receivers = tuple(
         ReceivedShare(

@@ -24,7 +24,7 @@ def percent(share: Fraction) -> str:
 
 
 def requests_words(match: Conjunction) -> str:
-    """Return the conditions of a class of requests: `GET, path prefix /api, header x-a: 1`."""
+    """Return the conditions of a request class: `GET, path prefix /api, header x-a: 1`."""
     conditions = {literal.dimension: "" for literal in match}
     order = sorted(conditions, key=lambda dimension: ("method", "path", "header", "query").index(dimension.part))
     words = [_condition(literal) for dimension in order for literal in match if literal.dimension == dimension]

@@ -2,13 +2,22 @@
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
+
+from msgspec import Meta
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.routing import TlsMode
 from headgate.plan.departures import Side
+from headgate.resources.gateway_api.proxies import PROXIES
 from headgate.resources.inspect import Answer
 from headgate.resources.meta import Key
+
+ModeName: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [mode.value.capitalize() for mode in TlsMode]})]
+"""A mode of mutual TLS."""
+GatewayProxy: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [*PROXIES, ""]})]
+"""The value of the annotation `headgate.dev/gateway`; empty without one."""
 
 
 class Origin(Answer, frozen=True, kw_only=True):

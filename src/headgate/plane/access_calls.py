@@ -56,7 +56,7 @@ class CallFinder:
             caller=identity or flow.source.pod or flow.source.outside,
             destination=called.identity,
             port=flow.target,
-            protocol="http",
+            protocol="HTTP",
         )
         audit = rules_digest(called.access)
         if not has_connections:

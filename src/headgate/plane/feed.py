@@ -64,7 +64,7 @@ class Feed:
         return self._recent.get(key) or await self._source.get(key)
 
     def record_write(self, before: Object, written: Object) -> None:
-        """Let `read` return the result of a write of the object `before`, whose watch event may come later."""
+        """Let `read` return the result of a write to the object `before`, whose watch event may come later."""
         key = key_of(written)
         if self._recent.get(key) is before:
             self._recent[key] = written

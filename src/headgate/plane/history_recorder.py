@@ -20,7 +20,6 @@ from headgate.errors import StoreError
 from headgate.history.records import Record
 from headgate.history.revisions import (
     Log,
-    Reason,
     RecordedChange,
     RecordedRevision,
     applied,
@@ -36,6 +35,7 @@ from headgate.plane.past import snapshot_at
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.meta import Key, timestamp
 from headgate.resources.registry import SERVICE
+from headgate.resources.revisions import Reason
 from headgate.shared_map import SharedMap, replaced
 
 COMPILE_S = 10.0
@@ -43,7 +43,7 @@ COMPILE_S = 10.0
 SETTLE_S = 0.1
 """The longest wait for the proxies' answers to a change, in seconds, before its effect is described: they come first."""
 MOST_LINES = 40
-"""The highest number of lines of an effect that are kept."""
+"""How many lines of an effect are kept at most."""
 
 log = logging.getLogger(__name__)
 

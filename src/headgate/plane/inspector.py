@@ -89,7 +89,7 @@ class Inspector:
         self._started = clock()
 
     async def tap(self, query: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return a stream of events of a tap on the object in `query`; None if the object does not exist."""
+        """Return the event stream of a tap on the object in `query`; None if the object does not exist."""
         return await self.live_state.taps.tap(query)
 
     def proxies(self) -> Sequence[inspect.Proxy]:
@@ -304,7 +304,7 @@ def finding_of(finding: Finding) -> inspect.PublishedFinding:
     return inspect.PublishedFinding(
         metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
         object=about,
-        severity=finding.reason.severity.value,
+        severity=finding.reason.severity,
         reason=finding.reason.value,
         field=finding.field,
         message=finding.message,

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import headgate
-from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.formatting import pluralize
-from headgate.resources.inspect import GROUP, Proxy
+from headgate.resources.inspect import GROUP, Proxy, Severity
 from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,

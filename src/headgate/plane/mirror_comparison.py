@@ -2,7 +2,7 @@
 
 The evidence that copies fail more often than requests is a sequential test, and all intervals hold at all times, so
 reading them again and again causes no wrong verdict (`statistics`). A comparison is of all rules with a mirror to the same
-Service port, because proxies count the copies of all of them together.
+Service port, because proxies count all their copies together.
 """
 
 import asyncio
@@ -153,7 +153,7 @@ def _message(ref: PortRef, comparison: MirrorComparison) -> str:
 
 
 def _side_text(counts: Counts, sizes: Buckets) -> str:
-    """Return the failures, the classes, the slowest responses and the size of responses of one side."""
+    """Return one side's failures, classes, slowest responses and response sizes."""
     seen = _sample(counts)
     low, high = rate_interval(seen.events, seen.trials, ERROR)
     classes = ", ".join(f"{name} {count}" for name, count in counts.classes)

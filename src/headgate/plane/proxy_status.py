@@ -27,7 +27,7 @@ from headgate.resources.meta import Key, timestamp
 from headgate.xds import fleet
 from headgate.xds.subscription import Rejection, Subscription
 
-TYPES: Mapping[str, TypeUrl] = dict(
+TYPES: Mapping[inspect.TypeName, TypeUrl] = dict(
     zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, CHAIN, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
 )
 _NAMES = {type_url: name for name, type_url in TYPES.items()}
@@ -79,7 +79,7 @@ def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> 
     return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
 
 
-def _type(proxy: fleet.FleetProxy, name: str, type_url: TypeUrl) -> ResourceType:
+def _type(proxy: fleet.FleetProxy, name: inspect.TypeName, type_url: TypeUrl) -> ResourceType:
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
     resources = len(subscription.target(config if isinstance(config, Resources) else Resources(config, {})))

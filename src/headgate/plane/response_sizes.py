@@ -37,7 +37,7 @@ class Limit(NamedTuple):
 
 
 class SizeComparison(Value, frozen=True, kw_only=True):
-    """The sizes of responses to requests and to copies, and the evidence of the test of each limit."""
+    """The response sizes of requests and copies, and the evidence for each limit."""
 
     requests: Buckets = 0
     copies: Buckets = 0

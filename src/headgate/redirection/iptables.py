@@ -187,7 +187,7 @@ def _programs(base: str) -> list[str]:
         program, save = _path(base + variant), _path(f"{base}{variant}-save")
         if program and save:
             version = run_program(program, "--version").strip()
-            by_version.setdefault(version, program)  # `iptables` is an alias of one of the variants
+            by_version.setdefault(version, program)  # `iptables` is an alias for one variant
     return list(by_version.values())
 
 

@@ -1,4 +1,4 @@
-"""Open and enter the network namespace of a pod of this node, from a process in the node's PID namespace.
+"""Open and enter the network namespace of a pod on this node, from a process in the node's PID namespace.
 
 Container runtimes put the processes of a pod into cgroups with the pod's uid in their names: `podUID`, or with systemd
 `kubepods-burstable-podUID.slice`, which has `_` in place of `-`. A pod that may write to its own cgroup can make cgroups

@@ -1,6 +1,11 @@
 """Types of the inspect API for recorded calls: which workload called which, and what an audit would refuse."""
 
+from typing import Literal
+
 from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, Time
+
+CallProtocol = Literal["HTTP", "TCP"]
+"""Whether calls are requests or connections."""
 
 
 class CallRecord(Answer, frozen=True, kw_only=True):
@@ -13,7 +18,7 @@ class CallRecord(Answer, frozen=True, kw_only=True):
 
     metadata: ObjectName
     port: int
-    protocol: str
+    protocol: CallProtocol
     caller: str = ""
     plaintext_caller: str = ""
     calls: int

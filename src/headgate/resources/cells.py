@@ -193,7 +193,7 @@ def external(obj: Object) -> str:
 
 
 def pod_ready(obj: Object) -> str:
-    """Return the numbers of ready containers and of all containers of a pod: `1/2`."""
+    """Return how many containers of a pod are ready, and how many it has: `1/2`."""
     ready = sum(bool(status.get("ready")) for status in _values(obj, "status.containerStatuses"))
     return f"{ready}/{len(_values(obj, 'spec.containers'))}"
 
@@ -239,7 +239,7 @@ def about(obj: Object) -> str:
 
 
 def _in_spec(obj: Object, *fields: str) -> Any:
-    """Return the value of the first of `fields` that a TrafficTarget has. In v1alpha1, the fields are not in `spec`."""
+    """Return the value of the first field among `fields` that a TrafficTarget has. In v1alpha1, the fields are not in `spec`."""
     return next((content for name in fields if (content := value(obj, f"spec.{name}") or obj.get(name))), ())
 
 

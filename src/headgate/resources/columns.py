@@ -38,7 +38,7 @@ class Column(NamedTuple):
 
 
 def condition_path(type: str, field: str = "status") -> str:
-    """Return the JSONPath of a field of a condition."""
+    """Return the JSONPath to a field of a condition."""
     return f'.status.conditions[?(@.type=="{type}")].{field}'
 
 

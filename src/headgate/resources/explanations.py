@@ -1,6 +1,8 @@
 """The explanation of a request in the inspect API: the request as its spec; where it goes, and why, as its status."""
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
 
 from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
 from headgate.resources.meta import Key
@@ -10,6 +12,11 @@ MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
 PLAINTEXT: Literal["Plaintext"] = "Plaintext"
 PLAIN = "the Service itself (no route)"
 GATEWAY_CALLER = "the gateway"
+PortProtocol: TypeAlias = Annotated[
+    str,
+    Meta(extra_json_schema={"enum": ["http", "http2", "http-any", "tcp", "tcp-server-first", "tls", ""]}),
+]
+"""The protocol of a port in the words of `appProtocol`; empty for an unknown host."""
 
 
 class HeaderField(Answer, frozen=True, kw_only=True):
@@ -221,7 +228,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     service: str
     gateway: str
     port: int
-    protocol: str
+    protocol: PortProtocol
     protocol_message: str
     host: str
     sanitizing: Sanitizing | None

@@ -4,9 +4,10 @@ The API stores nothing: its objects are computed for each request. Fields whose 
 `messages`; all other fields have values for programs. A reference to an object is a `Key`.
 """
 
+import enum
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta, field
 
@@ -20,6 +21,40 @@ Time: TypeAlias = Annotated[str | None, Meta(extra_json_schema={"format": "date-
 ProxyState = Literal["InSync", "Lagging", "Refused", "Disconnected"]
 """`Refused`: the proxy rejected a resource (NACK) and keeps its previous version. `Lagging`: the proxy is connected, but has not
 acknowledged all resources that headgate sent. `Disconnected`: the proxy has no stream."""
+TypeName = Literal["clusters", "endpoints", "listeners", "chains", "routes", "scopes", "secrets", "runtime"]
+"""An xDS resource type, by its name in commands and paths."""
+TYPES: tuple[TypeName, ...] = get_args(TypeName)
+SidecarMode: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["transparent", "explicit", ""]})]
+"""The value of a pod's annotation `headgate.dev/sidecar-mode`; empty without a sidecar."""
+InjectionSetting = Literal[
+    "Option",
+    "HeadgateRun",
+    "PodLabel",
+    "PodAnnotation",
+    "TLSConfig",
+    "NamespaceLabel",
+    "NamespaceName",
+    "HostNetwork",
+    "SystemNamespace",
+]
+"""The setting that decides whether a pod gets a sidecar; `Option` is `--sidecars`."""
+
+
+class Severity(enum.StrEnum):
+    """The severity of a finding about an object.
+
+    With an error, the object or a part of it is not used. With a warning, its effect may not be the intended one. A
+    note is only for information.
+    """
+
+    ERROR = "Error"
+    WARNING = "Warning"
+    NOTE = "Note"
+
+    @property
+    def word(self) -> str:
+        """The severity in a line of text: `error`."""
+        return self.value.lower()
 
 
 class Answer(Input, frozen=True, kw_only=True, omit_defaults=False):
@@ -81,7 +116,7 @@ class ResourceType(Answer, frozen=True, kw_only=True):
     resources. Versions are filled in only when a single proxy is requested.
     """
 
-    type: str
+    type: TypeName
     resources: int
     held: int
     version: str = ""
@@ -95,7 +130,7 @@ class Refusal(Answer, frozen=True, kw_only=True):
     `object` is the user's object from which the resource is made, null if it belongs to none.
     """
 
-    type: str
+    type: TypeName
     resource: str
     message: str
     object: Key | None = None
@@ -185,7 +220,7 @@ class ConfigResource(Answer, frozen=True, kw_only=True):
     last. `content` is the current message with redacted private keys, if it was requested.
     """
 
-    type: str
+    type: TypeName
     name: str
     object: Key | None
     state: ResourceState
@@ -205,15 +240,11 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
     kind: str = "ProxyConfig"
 
 
-TYPES = ("clusters", "endpoints", "listeners", "chains", "routes", "scopes", "secrets", "runtime")
-"""The xDS resource types, by their names in commands and paths."""
-
-
 class SidecarDecision(Answer, frozen=True, kw_only=True):
     """Whether a pod like this one gets a sidecar when it is created now, and the setting that decides it."""
 
     injected: bool
-    setting: str
+    setting: InjectionSetting
     message: str
 
 
@@ -239,13 +270,13 @@ class AddedSidecar(Answer, frozen=True, kw_only=True):
 
 
 class PodSidecar(Answer, frozen=True, kw_only=True):
-    """Why a pod has a sidecar or none. `sidecar` is its kind, `transparent` or `explicit`, or empty.
+    """Why a pod has a sidecar or none.
 
     `messages` has facts that explain its behavior, and `advice_messages` say what to do to change it.
     """
 
     metadata: ObjectName
-    sidecar: str
+    sidecar: SidecarMode
     decision: SidecarDecision
     proxy: SidecarProxy | None = None
     sidecars: tuple[AddedSidecar, ...] = ()
@@ -256,14 +287,14 @@ class PodSidecar(Answer, frozen=True, kw_only=True):
 
 
 class PublishedFinding(Answer, frozen=True, kw_only=True):
-    """A mistake in an object, or a note about it. `field` is a path in the object; `severity` is error, warning or note.
+    """A mistake in an object, or a note about it. `field` is a path in the object.
 
     Findings about cluster-scoped objects are in the namespace `default`, like Events about them.
     """
 
     metadata: ObjectName
     object: Key
-    severity: str
+    severity: Severity
     reason: str
     field: str
     message: str

@@ -133,7 +133,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         return [*((self.group, version) for version in self.versions), *self.aliases]
 
     def key(self, namespace: str, name: str) -> Key:
-        """Return the key of an object of the kind."""
+        """Return the key for an object of the kind."""
         return Key(self.group, self.kind, namespace if self.namespaced else "", name)
 
 

@@ -72,7 +72,7 @@ def pod_of_template(obj: Object) -> Object:
 
 
 def needed_pods(obj: Object) -> int:
-    """Return how many pods a replicated workload needs: its replicas, or the number of nodes of a DaemonSet."""
+    """Return how many pods a replicated workload needs: its replicas, or for a DaemonSet one on each node."""
     if obj["kind"] == _DAEMON_SET:
         return int(part(obj, "status").get("desiredNumberScheduled", 0))
     replicas = part(obj, "spec").get("replicas")

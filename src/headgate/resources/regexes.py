@@ -8,7 +8,7 @@ import re2
 _QUIET = re2.Options()
 _QUIET.log_errors = False
 LARGEST = 1024  # The maximum length of an expression in characters.
-LARGEST_PROGRAM = 10_000  # The maximum number of instructions of a compiled expression; `x{1000}` has 1000.
+LARGEST_PROGRAM = 10_000  # The instructions that a compiled expression may have; `x{1000}` has 1000.
 
 
 @functools.lru_cache(maxsize=4096)

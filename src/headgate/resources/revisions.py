@@ -7,6 +7,10 @@ from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectNa
 from headgate.resources.meta import Key
 
 Action = Literal["Created", "Changed", "Deleted", "Unchanged"]
+Reason = Literal["RecordingStarted", "Written", "ControllerWrote", "NotRecorded"]
+"""Why there is a revision. `RecordingStarted`: the first one, with all objects at that time. `Written`: clients wrote.
+`ControllerWrote`: controllers, such as that of a Canary, wrote objects that they own. `NotRecorded`: the changes were made while
+no control plane recorded them."""
 
 
 class ChangedField(Answer, frozen=True, kw_only=True):
@@ -47,15 +51,13 @@ class ObjectChange(Answer, frozen=True, kw_only=True):
 class Revision(Answer, frozen=True, kw_only=True):
     """Changes that took effect together, and what they did to requests and access; its name is the number.
 
-    `reason` is `RecordingStarted`, `Written`, `ControllerWrote` (writes of a controller, such as that of a Canary, to its own
-    objects) or `NotRecorded` (changes while no control plane recorded). `record_time` is when headgate read the last change.
-    `effect_messages` say what the changes did to requests and access.
+    `record_time` is when headgate read the last change. `effect_messages` say what the changes did to requests and access.
     """
 
     metadata: ObjectName
     revision: int
     record_time: Time
-    reason: str
+    reason: Reason
     changes: tuple[ObjectChange, ...] = ()
     effect_messages: tuple[str, ...] = ()
     api_version: str = API_VERSION

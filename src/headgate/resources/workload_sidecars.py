@@ -1,18 +1,17 @@
 """Types of the inspect API for the sidecars of a workload's pods, and for what a restart of the pods changes."""
 
-from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, SidecarProxy
+from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ObjectName, SidecarMode, SidecarProxy
 from headgate.resources.meta import Key
 
 
 class PodRestart(Answer, frozen=True, kw_only=True):
     """A pod of a workload. `messages` say how its sidecar differs from that of a new pod; without any, it is up to date.
 
-    `sidecar` is its mode, `transparent` or `explicit`, or empty. `injected`: a new pod gets a sidecar. `proxy` is null if
-    headgate expects no proxy for the pod.
+    `injected`: a new pod gets a sidecar. `proxy` is null if headgate expects no proxy for the pod.
     """
 
     name: str
-    sidecar: str
+    sidecar: SidecarMode
     injected: bool
     messages: tuple[str, ...] = ()
     proxy: SidecarProxy | None = None

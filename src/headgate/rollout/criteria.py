@@ -302,7 +302,7 @@ def _is_fine(criterion: Criterion, evidence: Evidence, thresholds: Thresholds) -
 
 
 def _bets(evidence: Evidence) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of stakes and of memories of each test."""
+    """Return how many stakes and memories each test has."""
     return tuple((len(wealth.stakes), len(wealth.memories)) for wealth in (evidence.worse, evidence.fine) if wealth)
 
 

@@ -19,7 +19,7 @@ from headgate.rollout.state import Edit
 
 MANAGER = "headgate-rollout"
 MATCH_SUFFIX = "-match"
-"""The suffix of the names of the group and the split in a step with matches."""
+"""The suffix that names the group and the split in a step with matches."""
 _COPIED = (ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY)  # annotations of a Canary that its split gets too
 
 

@@ -104,7 +104,7 @@ class RolloutPlan:
         return self.step(state).pause
 
     def hooks(self, when: When) -> Sequence[str]:
-        """Return the names of the webhooks of a time."""
+        """Return the names of the webhooks that are called at a time."""
         return [hook.name for hook in self.analysis.hooks(when)] if self.analysis else []
 
     def criteria(self, state: State) -> Sequence[Criterion]:

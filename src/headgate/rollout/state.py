@@ -18,7 +18,7 @@ from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 
 WEBHOOK = "webhook"
-"""The start of the cause of a rollback that a webhook requested; its name follows."""
+"""How the cause begins when a webhook requested the rollback; the webhook's name follows."""
 LOST = "lost"
 """The cause of a rollback because the canary was lost; `State.lost` says how."""
 BY_USER = "by a user"

@@ -121,7 +121,7 @@ def range_of(address: str) -> int | None:
 
 
 def gateway_address(a: int) -> str:
-    """Return the address of the machine in the network of the pods of range A."""
+    """Return the machine's address in the pod network of range A."""
     return f"{_FIRST_BYTES['pod']}.{a}.255.254"
 
 

@@ -5,10 +5,10 @@ records, `headgate generate` derives access rules, and `plane.access_audit` the 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
 
 import msgspec
 
+from headgate.resources.call_records import CallProtocol
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
@@ -16,7 +16,6 @@ from headgate.telemetry.counters.flows import Flow
 KEPT_S = 7 * 86_400.0
 MOST = 20_000
 SWEEP_S = 600.0  # the least number of seconds between two searches for expired records
-CallProtocol = Literal["http", "tcp"]
 
 
 class CallKey(Value, frozen=True, kw_only=True, order=True, array_like=True, cache_hash=True):
@@ -110,7 +109,7 @@ class AccessRecords:
             self._add(call.key, requests, counts.audited if call.audit else 0, now)
         if connections > 0 and call.opens:
             refused = connections if call.audit and not call.rules_allow_connections else 0
-            self._add(msgspec.structs.replace(call.key, protocol="tcp"), connections, refused, now)
+            self._add(msgspec.structs.replace(call.key, protocol="TCP"), connections, refused, now)
 
     def audit(self, destination: str, rules: str) -> Audit | None:
         """Return the audit of a destination with these rules; None if it received no call since it has these rules."""

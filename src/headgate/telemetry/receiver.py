@@ -43,7 +43,7 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     (bytes) are those of the histograms, whose counts mean nothing with other bounds.
     """
 
-    version: Literal[5]
+    version: Literal[6]
     latency_bounds: tuple[int, ...]
     size_bounds: tuple[int, ...]
     growth: DeltaCheckpoint
@@ -148,7 +148,7 @@ class Receiver:
             if not done % BATCH:
                 await asyncio.sleep(0)
         return Checkpoint(
-            version=5,
+            version=6,
             latency_bounds=BOUNDS_US,
             size_bounds=BOUNDS_BYTES,
             growth=self._deltas.checkpoint(),

@@ -15,7 +15,7 @@ from headgate.xds.versions import ById, InitialVersions, Pairs
 MIN_CACHED_RESOURCES = (
     16  # responses with at least this many resources are cached as bytes: other proxies may get them too
 )
-CACHED_RESPONSES = 12  # number of cached responses, most of them of up to 2 MB
+CACHED_RESPONSES = 12  # the number of cached responses, most up to 2 MB large
 MAX_CACHED_REQUESTS = 128  # decoded requests: proxies in the same state send the same bytes
 MAX_CACHED_REQUEST_BYTES = 2**16
 

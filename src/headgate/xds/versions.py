@@ -246,7 +246,7 @@ def names_of(resources: ById[Mapping[str, Encoded]]) -> frozenset[str]:
 
 @lru_cache(CACHE_SIZE)
 def digests(pairs: ById[Pairs]) -> Mapping[str, str]:
-    """Return the version of each resource of a response, by name."""
+    """Return the versions of a response's resources, by name."""
     return {name: encoded.digest for name, encoded in pairs.value}
 
 

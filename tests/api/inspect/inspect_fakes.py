@@ -14,6 +14,7 @@ from headgate.resources.inspect import (
     ProxyStatus,
     PublishedFinding,
     ResourceType,
+    Severity,
     SidecarDecision,
 )
 from headgate.resources.mesh_status import (
@@ -83,7 +84,7 @@ class FakeMesh:
             metadata=ObjectName(namespace="b", name="web"),
             caller="b/client",
             port=80,
-            protocol="http",
+            protocol="HTTP",
             calls=5,
             first_call_time="2026-01-01T00:00:00Z",
             last_call_time="2026-01-01T00:00:00Z",
@@ -96,7 +97,7 @@ class FakeMesh:
         one = PublishedFinding(
             metadata=ObjectName(namespace="b", name="web.1"),
             object=about,
-            severity="error",
+            severity=Severity.ERROR,
             reason="Invalid",
             field="spec",
             message="is wrong",

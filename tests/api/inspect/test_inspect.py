@@ -88,7 +88,7 @@ async def cells(client: AsgiClient, path: str) -> dict[str, str]:
 
 async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(inspect_client: AsgiClient) -> None:
     row = await cells(inspect_client, "findings")
-    assert (row["Severity"], row["Object"], row["Message"]) == ("error", "Service/web", "spec: is wrong")
+    assert (row["Severity"], row["Object"], row["Message"]) == ("Error", "Service/web", "spec: is wrong")
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/findings")).body
     assert (found["kind"], found["objects"], found["items"][0]["object"]["name"]) == ("FindingList", 3, "web")
     assert (await inspect_client.call("GET", f"{GROUP}/namespaces/a/findings")).body["items"] == []

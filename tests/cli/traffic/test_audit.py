@@ -21,16 +21,16 @@ RECORDS = {
             "wouldRefuse": refused,
         }
         for port, protocol, caller, plaintext, refused in (
-            (8080, "http", "default/buyer", "", 0),
-            (8080, "http", "default/thief", "", 5),
-            (0, "tcp", "", "192.0.2.1", 12),
+            (8080, "HTTP", "default/buyer", "", 0),
+            (8080, "HTTP", "default/thief", "", 5),
+            (0, "TCP", "", "192.0.2.1", 12),
         )
     ],
 }
 ROWS = """\
 DESTINATION   PORT   PROTOCOL   CALLER                    WOULD_REFUSE                   LAST
-web           -      tcp        192.0.2.1 (no identity)             12   2026-01-01T00:00:00Z
-web           8080   http       default/thief                        5   2026-01-01T00:00:00Z
+web           -      TCP        192.0.2.1 (no identity)             12   2026-01-01T00:00:00Z
+web           8080   HTTP       default/thief                        5   2026-01-01T00:00:00Z
 """
 
 
@@ -42,7 +42,7 @@ def test_only_callers_that_would_be_refused_are_shown_those_with_most_calls_firs
 
 def test_destinations_of_all_namespaces_have_their_namespace(plugin: InProcessPlugin) -> None:
     plugin.responses[EVERYWHERE] = RECORDS
-    assert "\ndefault/web   8080   http       default/thief " in plugin.ok("audit", "-A")
+    assert "\ndefault/web   8080   HTTP       default/thief " in plugin.ok("audit", "-A")
 
 
 def test_without_calls_that_would_be_refused_a_note_says_so(plugin: InProcessPlugin) -> None:

@@ -1,4 +1,4 @@
-"""The resource `callrecords`: the callers of each port of a workload, and the calls that an audit would refuse."""
+"""The resource `callrecords`: the callers at each port of a workload, and the calls that an audit would refuse."""
 
 from msgspec import structs
 

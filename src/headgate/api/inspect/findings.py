@@ -17,7 +17,7 @@ FINDINGS = InspectResource(
     PublishedFinding,
     list=_list,
     columns=(
-        ("Severity", "The severity: error, warning or note.", lambda finding: finding.severity),
+        ("Severity", "The severity: Error, Warning or Note.", lambda finding: finding.severity.value),
         ("Reason", "The reason, as in conditions and Events.", lambda finding: finding.reason),
         ("Object", "The object with the problem.", lambda finding: f"{finding.object.kind}/{finding.object.name}"),
         (

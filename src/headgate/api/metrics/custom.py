@@ -71,7 +71,7 @@ METRICS: Mapping[str, _Measure] = {
 
 
 class CustomMetricsPath(NamedTuple):
-    """A parsed path: a metric of one object, or of all objects of a kind in a namespace when `name` is `*`."""
+    """A parsed path: a metric for one object or, when `name` is `*`, for all objects of a kind in a namespace."""
 
     resource: str
     namespace: str

@@ -97,7 +97,7 @@ def is_cluster_scoped(plural: str) -> bool:
 
 
 def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -> str:
-    """Return the path of a resource, or of all resources of its kind when `ref` has no name."""
+    """Return the path of a resource; when `ref` has no name, the path for all resources of its kind."""
     namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
     name = f"/{ref.name}" if ref.name else ""
     return f"/apis/{group.name}/{group.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"

@@ -52,7 +52,7 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     group: Any = typer.main.get_command(app)
     try:
         kubectl, words = split_options(before)
-    except WrongUsage:  # the last word is the value of an option of kubectl
+    except WrongUsage:  # the last word is the value of a kubectl option
         return NOTHING
     if not words:
         return Candidates({name: parameter.help.partition("\n")[0] for name, parameter in group.commands.items()})

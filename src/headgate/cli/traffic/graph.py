@@ -1,4 +1,4 @@
-"""`kubectl traffic topology`: the graph of a list of resources and the edges of each of them (R105, R107)."""
+"""`kubectl traffic topology`: a graph of listed resources with all their edges (R105, R107)."""
 
 import ipaddress
 from collections import Counter

@@ -18,7 +18,7 @@ from headgate.resources.gateway_api.routes import RequestMirror
 from headgate.resources.meta import Key
 from headgate.resources.weights import whole_weights
 
-LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the sum of the weights of a split.
+LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the weights of a split together.
 WHOLE = 100  # The default numerator and the default denominator of a fraction (R48).
 FINEST = 1_000_000  # Envoy's largest denominator of a fraction.
 

@@ -36,7 +36,7 @@ _REMEMBERED = 1_000  # pairs of certificate and key whose check is known: it tak
 def listener_certificates(
     snapshot: Snapshot, key: Key, listener: Listener, field: str
 ) -> Iterator[ListenerCertificate | Finding]:
-    """Yield the certificate of each reference of an HTTPS listener, or a finding that says why it can't be used."""
+    """Yield the certificate for each reference of an HTTPS listener, or a finding that says why it can't be used."""
     refs = listener.tls.certificate_refs if listener.tls else ()
     if not refs:
         message = f"the HTTPS listener {listener.name} has no certificate; refer to a Secret of type kubernetes.io/tls"

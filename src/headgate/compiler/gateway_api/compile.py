@@ -68,7 +68,7 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
 class GatewayListener(NamedTuple):
     """A listener of a Gateway port, and the groups of its routes that apply to several hosts.
 
-    `hosts` has the hostnames of all listeners of the port, and `wildcards` the groups of routes for wildcards.
+    `hosts` has the hostnames of the port's listeners, and `wildcards` the groups of routes for wildcards.
     """
 
     gateway: Key

@@ -90,7 +90,7 @@ def _reachable(candidates: Iterable[Matched], widest: Match) -> Iterator[Matched
 
 
 class Ranked(NamedTuple):
-    """The routes of one match of a rule, in order. If a request fits two matches, the lower `rank` wins."""
+    """The routes for one match of a rule, in order. If a request fits two matches, the lower `rank` wins."""
 
     rank: tuple[object, ...]
     routes: tuple[Route, ...]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.backoff import Backoff, until_done
+from headgate.backoff import until_done
 from headgate.errors import Conflict, Gone, HeadgateError, Invalid, NotFound, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, path_of
@@ -224,7 +224,7 @@ class Definitions:
         return len(objects), failures
 
     async def _list(self, kind: Kind) -> Sequence[Mapping[str, str]]:
-        """Return the metadata of all objects of a kind."""
+        """List the objects of a kind; return their metadata."""
         items, query = list[Mapping[str, str]](), {"limit": str(PAGE)}
         while True:
             try:
@@ -239,16 +239,15 @@ class Definitions:
 
     async def _rewrite_in_time(self, kind: Kind, place: tuple[str, str], version: str) -> None:
         """Rewrite an object; retry for REWRITE_S seconds at most. Raises the last error."""
-        backoff, clock = Backoff(), asyncio.get_running_loop().time
+        clock = asyncio.get_running_loop().time
         end = clock() + REWRITE_S
-        while True:
-            try:
-                return await self._rewrite(kind, place, version)
-            except _CHANGED:
-                pause = backoff.next_pause()
-                if clock() + pause > end:
-                    raise
-            await asyncio.sleep(pause)
+
+        async def wait_after(error: Exception, seconds: float) -> None:
+            if clock() + seconds > end:
+                raise error
+            await asyncio.sleep(seconds)
+
+        await until_done(lambda: self._rewrite(kind, place, version), wait_after, on=_CHANGED)
 
     async def _rewrite(self, kind: Kind, place: tuple[str, str], version: str) -> None:
         obj = await self._client.get(path_of(kind, *place))

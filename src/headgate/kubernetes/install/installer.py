@@ -300,7 +300,7 @@ async def _installed_roles(client: Client) -> Sequence[Role]:
 
 
 def _root(version: str) -> str:
-    """Return the path of the API of an apiVersion."""
+    """Return the path at which the API server serves an apiVersion."""
     return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 

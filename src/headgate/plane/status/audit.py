@@ -52,7 +52,7 @@ def fields(outcome: AuditOutcome | None) -> Mapping[str, Any]:
     ]
     return {
         "wouldRefuse": {
-            "since": timestamp(outcome.since),
+            "startTime": timestamp(outcome.since),
             "calls": outcome.calls,
             "callers": callers,
             "omittedCallers": len(outcome.callers) - len(callers),

@@ -1,20 +1,21 @@
 """The calls that a TrafficTarget in audit mode would refuse, as its status shows them."""
 
+from headgate.resources.call_records import CallProtocol
 from headgate.resources.meta import Value
+from headgate.resources.smi.traffic_target import RefusalReason
 
 
 class RefusedCaller(Value, frozen=True, kw_only=True):
     """The `calls` (requests or connections) of one caller to a port that an audit would refuse.
 
-    `caller` is a ServiceAccount as `namespace/name` or, for plaintext, a pod or an address. `reason` is why: no
-    TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no identity.
+    `caller` is a ServiceAccount as `namespace/name` or, for plaintext, a pod or an address.
     """
 
     caller: str
     port: int
-    protocol: str
+    protocol: CallProtocol
     calls: int
-    reason: str
+    reason: RefusalReason
 
     def __str__(self) -> str:
         port = f"port {self.port}" if self.port else "ports of no Service"
@@ -32,5 +33,5 @@ class AuditOutcome(Value, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> int:
-        """The number of calls of all callers."""
+        """How many calls all callers made together."""
         return sum(caller.calls for caller in self.callers)

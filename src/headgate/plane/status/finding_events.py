@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.errors import NotFound, StoreError
 from headgate.objects.ports import Events, Reader
 from headgate.plane.status.recoveries import missing_object, recovered
+from headgate.resources.inspect import Severity
 from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings

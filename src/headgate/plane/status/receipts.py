@@ -179,7 +179,7 @@ class Acknowledgment(NamedTuple):
 
 
 class AckState:
-    """The state of acknowledgments of one or more proxies. Proxies with equal states share one instance.
+    """What one or more proxies have acknowledged. Proxies with equal states share one instance.
 
     `group` is None before the proxies have a configuration. `out_of_sync` has the resources that the proxies have
     refused, or not acknowledged in the wanted version. `out_of_sync` is None if more than `MAX_NAMED` resources, or all

@@ -79,7 +79,7 @@ def divide(name: str, split: Split, selection: Selection) -> Division:
 
 
 def _turns(weights: Sequence[int]) -> Sequence[int]:
-    """Return the number of turns of each share in a cycle: the weights, reduced, and rounded only if necessary."""
+    """Return how many turns of a cycle each share has: the weights, reduced, and rounded only if necessary."""
     divisor = math.gcd(*weights)
     exact = [weight // divisor for weight in weights]
     if sum(exact) <= MOST_TURNS:

@@ -11,7 +11,7 @@ GROUP = "batch"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER = "kubernetes.io/job-controller"
-"""The value of `managedBy` of Jobs that headgate carries out; another controller carries out the remaining ones."""
+"""The value of `managedBy` in Jobs that headgate carries out; another controller carries out the remaining ones."""
 _FORMER_UID, _FORMER_NAME = "controller-uid", "job-name"
 
 

@@ -45,7 +45,7 @@ def fault_causes(value: object, grammar: Callable[[str], str], where: str) -> It
 
 
 def is_address(text: str, *kinds: type[IPv4Address | IPv6Address]) -> bool:
-    """Return whether a text is an address of one of some types."""
+    """Return whether a text is an address with one of several types."""
     for kind in kinds:
         try:
             kind(text)

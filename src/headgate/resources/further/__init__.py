@@ -1,1 +1,1 @@
-"""The names and schemas of the kinds of Kubernetes that headgate does not need for the mesh, as data."""
+"""The names and schemas of Kubernetes' kinds that headgate does not need for the mesh, as data."""

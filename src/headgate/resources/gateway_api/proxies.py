@@ -17,6 +17,6 @@ ENVOY, NGINX = PROXIES = ("envoy", "nginx")
 
 
 def proxy_name(namespace: str, name: str, of: str = "gateway") -> str:
-    """Return the name of the Deployment of a Gateway, or `of` a `service`, on a cluster; it is unique for each of them."""
+    """Return the Deployment name for a Gateway, or for a Service if `of` is `service`, on a cluster; each has its own."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:8]
     return f"{f'{of}-{namespace}-{name}'.replace('.', '-')[:54].rstrip('-')}-{digest}"

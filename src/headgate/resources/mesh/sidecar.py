@@ -45,7 +45,7 @@ _VOLUME_RULES = _not_reserved(RESERVED_VOLUMES)
 
 
 def _additions(description: str, element: str, rules: tuple[FieldRule, ...] = _NAMED) -> Schema:
-    """Return the schema of a list of named additions, with the rules on their names."""
+    """Return the schema for a list of named additions, with the rules on their names."""
     named = with_rules(record(element, "name", name=text("The name.")), rules)
     return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
 

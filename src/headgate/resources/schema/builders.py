@@ -54,7 +54,7 @@ def matching(description: str, pattern: str, **more: Any) -> Schema:
 
 
 def share(description: str) -> Schema:
-    """Return the schema of a share of requests: a percentage above 0% and at most 100%."""
+    """Return the schema of a request share: a percentage above 0% and at most 100%."""
     schema = matching(description, SHARE, maxLength=len("100.000000%"))
     return ruled(schema, ("self.matches('[1-9]')", SHARE_LIMITS))
 
@@ -116,7 +116,7 @@ CONDITION = record(
     "A condition of the object.",
     "type status lastTransitionTime reason message",
     type=text("The type of the condition, for example Programmed."),
-    status=text("True, False or Unknown."),
+    status=choice("Whether it holds.", "True False Unknown"),
     observedGeneration=whole("The metadata.generation that the condition is about."),
     lastTransitionTime={
         "type": "string",

@@ -79,7 +79,7 @@ def definitions_of(kinds: KindSet) -> Mapping[str, Schema]:
 
 
 def name_of(group: str, version: str, kind: Kind) -> str:
-    """Return the name of the definition of a kind in a version."""
+    """Return the definition name of a kind in a version."""
     return definition_name(group, version, kind.kind) if kind.definition else names()[group, version, kind.kind]
 
 

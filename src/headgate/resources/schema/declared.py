@@ -74,7 +74,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def declared_schema(shape: type[msgspec.Struct], description: str) -> Schema:
-    """Return the schema of an object of a type, with the rules of the type."""
+    """Return the schema for objects of a type, with the rules of the type."""
     required = [own.encode_name for own in _fields(shape) if own.required or _declaration(shape, own.name).required]
     properties = {own.encode_name: field_schema(shape, own.name) for own in _fields(shape)}
     return with_rules(record(description, " ".join(required), **properties), _rules(shape))
@@ -87,7 +87,7 @@ def with_rules(schema: Schema, rules: Collection[FieldRule]) -> Schema:
 
 
 def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
-    """Return the schema of one field of a type."""
+    """Return the schema for one field of a type."""
     hint, declaration = _hints(shape)[name], _declaration(shape, name)
     schema = _schema(get_args(hint)[0] if get_origin(hint) is Annotated else hint, declaration)
     if not declaration.defaulted:
@@ -97,7 +97,7 @@ def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
 
 
 def rule_causes(shape: type[msgspec.Struct], value: object, where: str) -> Iterator[Cause]:
-    """Yield the broken rules of an object of a type at a field path, and of the objects in it, as API servers find them."""
+    """Yield the rules that an object of a type breaks at a field path, and those of the objects in it, as API servers find them."""
     if not isinstance(value, Mapping):
         return
     yield from broken_rules(_rules(shape), value, where)

@@ -182,7 +182,7 @@ def _regex(value: object, where: str) -> Iterator[Cause]:
 
 
 def request_match() -> Schema:
-    """Return the schema of a match of an HTTPRouteGroup; headers are a map or a list of maps (D4)."""
+    """Return the schema for an HTTPRouteGroup's match; headers are a map or a list of maps (D4)."""
     return declared_schema(HttpMatch, "A match of requests. A request must satisfy all fields that are set.")
 
 

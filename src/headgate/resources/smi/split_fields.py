@@ -26,7 +26,7 @@ ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
 STICKY = "headgate.dev/sticky"
 MIRROR = "headgate.dev/mirror"
-"""The annotation of a split with a backend that gets copies of a part of the requests: `website-v2=20%`."""
+"""The annotation of a split that names a backend for copies of some requests: `website-v2=20%`."""
 
 SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "

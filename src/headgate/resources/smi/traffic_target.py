@@ -1,11 +1,12 @@
 """TrafficTargets (003; requirements 2.3): types, schema, checks and conversion of the kind."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
 from headgate.resources import cells
+from headgate.resources.call_records import CallProtocol
 from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary, summary_path
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping
@@ -21,8 +22,8 @@ MODE = "headgate.dev/mode"
 AUDIT = "audit"
 MODES = (AUDIT, "enforce")
 """The values of the annotation `headgate.dev/mode` of a TrafficTarget; without it, the target is enforced."""
-
-
+RefusalReason = Literal["NoTargetNamesCaller", "NoRuleMatches", "NoIdentity"]
+"""Why an audit would refuse a call."""
 RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
 
 
@@ -163,7 +164,7 @@ _COLUMNS = (
 )
 _WOULD_REFUSE = record(
     "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
-    since=text("When the counts began.", "date-time"),
+    startTime=text("When the counts began.", "date-time"),
     calls=whole("The number of calls."),
     callers=listing(
         "The callers with most calls.",
@@ -171,9 +172,13 @@ _WOULD_REFUSE = record(
             "One caller, port and protocol.",
             caller=text("The ServiceAccount as namespace/name; for plaintext, the pod or the address."),
             port=whole("The port of the pods; 0 for ports of no Service."),
-            protocol=choice("The protocol.", "http tcp"),
+            protocol=choice("The protocol.", " ".join(get_args(CallProtocol))),
             calls=whole("The number of calls."),
-            reason=text("Why: NoTargetNamesCaller, NoRuleMatches or NoIdentity."),
+            reason=choice(
+                "Why: no TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no "
+                "identity.",
+                " ".join(get_args(RefusalReason)),
+            ),
         ),
     ),
     omittedCallers=whole("The number of callers that the list omits."),

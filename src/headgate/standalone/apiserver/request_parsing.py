@@ -23,7 +23,7 @@ from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
 _LONGEST_MANAGER = 128
-_LONGEST_NUMBER = 18  # digits of a number of 64 bits
+_LONGEST_NUMBER = 18  # digits of a 64-bit number
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 # Log options that are not supported; logs are stored without timestamps.
 _NO_LOG_OPTIONS = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime", "stream")

@@ -68,7 +68,7 @@ class AutoscalerMetrics:
         self._usage = usage
 
     async def outcome(self, metric: ScalingMetric, subject: ScalingSubject) -> Outcome:
-        """Return the outcome of one metric of an autoscaler."""
+        """Return the outcome for one metric of an autoscaler."""
         reason = _REASONS.get(metric.type, "InvalidMetricSourceType")
         try:
             if metric.type == "Pods" and metric.pods:

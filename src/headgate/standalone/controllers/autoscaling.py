@@ -174,7 +174,7 @@ class Autoscaling:
 
 
 def _rivals(autoscalers: Sequence[_Autoscaler], targets: Mapping[str, _Target], target: _Target) -> str:
-    """Return the names of the autoscalers of a target if there are several; else an empty text."""
+    """Return the names of a target's autoscalers if there are several; else an empty text."""
     names = [
         each.typed.metadata.name
         for each in autoscalers

@@ -38,7 +38,7 @@ def from_text(text: str, *, below: int) -> frozenset[int]:
 
 
 def ranges(text: str, *, below: int) -> Iterator[range]:
-    """Yield the indexes of each part of a text that are lower than `below`; malformed parts are skipped."""
+    """Yield the indexes in a text that are lower than `below`; malformed parts are skipped."""
     for match in filter(None, map(_PART.fullmatch, text.split(","))):
         yield range(int(match[1]), min(int(match[2] or match[1]) + 1, below))
 

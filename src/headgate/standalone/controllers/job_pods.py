@@ -14,7 +14,7 @@ from headgate.standalone.controllers.owned_pods import new_pod
 TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer that keeps an ended pod until the status of its Job counts it."""
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
-"""The annotation of a pod with the number of failures of its index before it, where each index has a limit."""
+"""The annotation with how often a pod's index had failed before it, where each index has a limit."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # before a failed pod is replaced, as in Kubernetes
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 

@@ -14,7 +14,7 @@ _NUMBERED = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
 def ordinal_of(owner: str, name: str) -> int | None:
-    """Return the ordinal in the name of a pod of a StatefulSet; None if the name is none of its pods."""
+    """Return the ordinal in a pod's name; None if no pod of the StatefulSet has the name."""
     match = _NUMBERED.fullmatch(name)
     return int(match[2]) if match and match[1] == owner else None
 
@@ -91,7 +91,7 @@ def _is_followed(typed: StatefulSet) -> bool:
 
 
 def claim_names(typed: StatefulSet, ordinals: Collection[int]) -> frozenset[str]:
-    """Return the names of the claims of the pods with these ordinals."""
+    """Return the claim names of the pods with these ordinals."""
     templates, name = typed.spec.volume_claim_templates, typed.metadata.name
     return frozenset(claim_name(template, name, ordinal) for template in templates for ordinal in ordinals)
 

@@ -176,7 +176,7 @@ def _updated(
 def _unneeded_claims(
     typed: StatefulSet, members: _Members, steps: Iterable[Action], objects: SetObjects
 ) -> Iterator[Action]:
-    """Yield the deletion of the claims of pods that are scaled away, if the StatefulSet says so.
+    """Yield the deletion of claims whose pods are scaled away, if the StatefulSet says so.
 
     Claims that an earlier policy has kept have no such pod, and stay. A claim outlives its deletion until no pod uses it.
     """

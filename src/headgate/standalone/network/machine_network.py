@@ -1,4 +1,4 @@
-"""The machine's part of the network of pods: a bridge, the addresses of Services, and the way to the outside.
+"""The machine's part of the pod network: a bridge, the addresses of Services, and the way to the outside.
 
 The bridge `headgate<A>` has the network 10.A.0.0/16: Services have 10.A.0.0/17, which are addresses of the machine, and pods
 10.A.128.0/17. Everything is bound to the bridge or has its name, so `remove_unused` finds what a killed headgate left. The
@@ -27,7 +27,7 @@ _POD_PREFIX = 17
 
 
 class MachineNetwork:
-    """The network of the pods of one headgate, in range A. Its methods block for milliseconds; call them in a thread."""
+    """The pod network of one headgate, in range A. Its methods block for milliseconds; call them in a thread."""
 
     def __init__(self, number: int) -> None:
         self.gateway = gateway_address(number)
@@ -81,7 +81,7 @@ class MachineNetwork:
 
 
 def bridge_name(number: int) -> str:
-    """Return the name of the bridge of a range."""
+    """Return the bridge name for a range."""
     return f"{_PREFIX}{number}"
 
 
@@ -175,7 +175,7 @@ def _bridges() -> list[int]:
 
 
 def _creation(number: int) -> str:
-    """Return the transactions that add the rules of a range in place of those of a killed headgate."""
+    """Return the transactions that add a range's rules in place of those that a killed headgate left."""
     tables = []
     for table, text in firewall_rules(number).items():
         lines = text.splitlines()

@@ -35,9 +35,9 @@ def host_name(name: str) -> str:
 
 
 def pod_files(pod: PodName, *, resolver: str, domain: str, machine: Mapping[str, str]) -> dict[str, str]:
-    """Return the content of the files of a pod by path; `machine` has those of the machine that exist.
+    """Return the content of a pod's files by path; `machine` has those of the machine that exist.
 
-    `resolver` is the address of the resolver of names in `domain`.
+    `resolver` is the address that resolves names in `domain`.
     """
     full = f"{pod.hostname}.{subdomain}.{pod.namespace}.svc.{domain} " if (subdomain := pod.spec.subdomain) else ""
     aliases = ["\t".join((alias.ip, *alias.hostnames)) for alias in pod.spec.host_aliases]

@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class PodNetworks(NamedTuple):
-    """What the networks of all pods use: that of the machine, and the domain of the names of Services."""
+    """What all pod networks use: the machine's network, and the domain of Service names."""
 
     machine: MachineNetwork
     domain: str

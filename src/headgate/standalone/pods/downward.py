@@ -18,7 +18,7 @@ _RESOURCE = re.compile(r"(limits|requests)\.(cpu|memory|ephemeral-storage|hugepa
 
 
 def field_value(pod: Pod, path: str, *, address: str, where: str) -> str:
-    """Return the value of a field of a pod. Raises ConfigError with `where` for an unsupported path."""
+    """Return the value of a pod's field. Raises ConfigError with `where` for an unsupported path."""
     fields = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
@@ -62,7 +62,7 @@ def resource_value(container: Container, reference: ResourceFieldRef, where: str
 
 
 def file_text(pod: Pod, file: DownwardFile, *, address: str, where: str) -> str:
-    """Return the content of a file of a downwardAPI volume. Raises ConfigError."""
+    """Return the content of a downwardAPI volume's file. Raises ConfigError."""
     if file.resource_field_ref:
         name = file.resource_field_ref.container_name
         for container in (*pod.spec.containers, *pod.spec.init_containers):

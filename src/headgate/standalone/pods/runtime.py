@@ -39,7 +39,7 @@ from headgate.standalone.proxies.envoy_process import EnvoyState
 
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
-_ROTATE = 10.0  # Seconds between checks of the size of logs.
+_ROTATE = 10.0  # Seconds between checks of log sizes.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0  # before headgate runs a pod again after an error
 
 

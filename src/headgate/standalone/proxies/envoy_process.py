@@ -1,4 +1,4 @@
-"""Envoy as a supervised program: its bootstrap, its readiness, its errors, and the token of an Envoy of the mesh.
+"""Envoy as a supervised program: its bootstrap, its readiness, its errors, and its token for the mesh.
 
 The next headgate adopts an Envoy with the same binary, bootstrap and flags, and replaces any other Envoy.
 """

@@ -56,7 +56,7 @@ class _Step(NamedTuple):
 class MemoryStore:
     """Implements `objects.ports.Store` for one event loop. No call waits, so each call is atomic.
 
-    `history` is the number of changes of each kind that watches can read.
+    `history` is how many changes to each kind watches can read.
     """
 
     def __init__(
@@ -350,7 +350,7 @@ class MemoryStore:
             self._remove(key)
 
     def _missing_owners(self, obj: Object, key: Key) -> set[str]:
-        """Return the UIDs of the owners of an object that do not exist.
+        """Return the UIDs of those owners of an object that do not exist.
 
         As in Kubernetes, an owner of an unknown kind counts as existing: another API server may store it.
         """

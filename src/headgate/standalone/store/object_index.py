@@ -47,7 +47,7 @@ class ObjectIndex:
         return list(self._by_namespace.get(namespace, ()))
 
     def content(self, key: Key, kinds: KindSet) -> list[Key]:
-        """Return the keys of the objects in a namespace, or of those of a kind that a CustomResourceDefinition defines."""
+        """Return the keys of the objects in a namespace, or with a kind that a CustomResourceDefinition defines."""
         if key == lifecycle.namespace_key(key.name):
             return self.in_namespace(key.name)
         kind = kinds.defined_by(key.name) if key == definition_key(key.name) else None

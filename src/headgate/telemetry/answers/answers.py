@@ -173,7 +173,7 @@ def summed(flows: Iterable[CountedFlow]) -> Sum:
 
 
 def _split_copies(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
-    """Return the counts of flows of users' requests, and the counts of flows of mirrored copies."""
+    """Return the counts of users' requests by flow, and those of mirrored copies."""
     of_users: list[Counts] = []
     of_mirrors: list[Counts] = []
     for flow, counts in flows:
@@ -223,7 +223,7 @@ class Answers:
         return self._row(info) if info else None
 
     def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield the row of each resource of a kind, sorted by namespace and name."""
+        """Yield a row for each resource of a kind, sorted by namespace and name."""
         return (self._row(info) for info in self._graph.of(kind, namespace) if selects(info))
 
     def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:

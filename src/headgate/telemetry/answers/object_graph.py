@@ -152,7 +152,7 @@ class ObjectGraph:
         return self._mesh[ref.kind].get(ref, _NO_PODS)
 
     def identity(self, peer: Peer) -> str:
-        """Return the identity of one end of a flow; empty for a pod without a sidecar, and for a deleted pod."""
+        """Return the identity at one end of a flow; empty for a pod without a sidecar, and for a deleted pod."""
         if peer.pod:
             info = self._pods.get(peer.pod)
             return info.identity if info else ""

@@ -75,7 +75,7 @@ def to_wide(packed: int) -> int:
 
 
 def highest_bits(count: int) -> int:
-    """Return an integer with the highest bit of each of `count` wide counters set, for `difference`."""
+    """Return an integer in which each of `count` wide counters has its highest bit set, for `difference`."""
     return sum(1 << BITS[WIDE] * (index + 1) - 1 for index in range(count))
 
 

@@ -106,7 +106,7 @@ def dropped_at(delta: Delta) -> str:
 
 
 def sized_at(delta: Delta) -> str:
-    """Return the cluster of a histogram of response sizes; empty for other series."""
+    """Return the cluster of a response size histogram; empty for other series."""
     return delta.series.pairs().get(SIZES_CLUSTER, "") if delta.series.name == _SIZES else ""
 
 

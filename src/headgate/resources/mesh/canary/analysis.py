@@ -163,7 +163,7 @@ class ClientErrorCriterion(Input, frozen=True, kw_only=True):
 
 
 class LatencyCriterion(Input, frozen=True, kw_only=True):
-    """A limit of one of the canary's latency percentiles: absolute (`max`), relative to the primary, or both."""
+    """A limit for one of the canary's latency percentiles: absolute (`max`), relative to the primary, or both."""
 
     __rules__ = (
         FieldRule(

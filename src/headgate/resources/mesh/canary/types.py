@@ -90,7 +90,7 @@ class RolloutRequest(Input, frozen=True, kw_only=True):
 
 
 def _count_rule(count: int, *, baseline: bool, message: str, hint: str = "") -> FieldRule:
-    """Return the rule on the number of backends of an analysis with or without a baseline."""
+    """Return the rule on how many backends an analysis with or without a baseline has."""
 
     def broken(spec: Mapping[str, Any]) -> Iterator[BrokenAt]:
         analysis, size = spec.get("analysis"), len(list(rows(spec.get("backends"))))
