@@ -176,7 +176,9 @@ def image(tree: Path, version: str) -> Iterator[Path]:
     values = ((name, os.environ.get(name)) for name in ("BASE", "DEBIAN"))
     options = [option for name, value in values if value for option in ("--build-arg", f"{name}={value}")]
     containerfile = tree / "deploy/Containerfile"
-    subprocess.run([buildah, "build", "-q", "--timestamp", "0", "-f", containerfile, "-t", tag, *options, tree], check=True)
+    subprocess.run(
+        [buildah, "build", "-q", "--timestamp", "0", "-f", containerfile, "-t", tag, *options, tree], check=True
+    )
     subprocess.run([buildah, "push", "-q", tag, f"oci-archive:{path}:{version}"], check=True)
     subprocess.run([buildah, "rmi", tag], check=True, stdout=subprocess.DEVNULL)
     yield path
