@@ -19,13 +19,12 @@ from headgate.cli.install import HINTS, apply_installation
 from headgate.cli.mesh_options import IMAGE, Image, checked_image
 from headgate.cli.mesh_source import active_settings, compiled_objects
 from headgate.cli.output import TimedOut, note, stderr, stdout
-from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.upgrade import Installed, installed, obstacle
 from headgate.plane.inspector import finding_of
-from headgate.resources.inspect import PublishedFinding
+from headgate.resources.inspect import PublishedFinding, Severity
 from headgate.resources.mesh_status import MeshState
 
 POLL_S = 1.0
@@ -106,7 +105,7 @@ async def _new_mistakes(client: InspectClient, installation: Installed) -> Seque
     compiled = await compiled_objects(client.client, settings, installation.mesh.namespaces)
     running = {(finding.object, finding.reason, finding.field) for finding in (await client.findings()).items}
     own = map(finding_of, compiled.report.findings)
-    errors = [finding for finding in own if finding.severity == Severity.ERROR.value]
+    errors = [finding for finding in own if finding.severity is Severity.ERROR]
     return [finding for finding in errors if (finding.object, finding.reason, finding.field) not in running]
 
 

@@ -4,8 +4,7 @@ import pytest
 from tests.make.objects import pod
 
 from headgate.objects.events import EventRecorder
-from headgate.resources.core.pod_metadata import PROCESS, SIDECAR
-from headgate.standalone.pods.binding import FINALIZER
+from headgate.resources.core.pod_metadata import PROCESS, SIDECAR, STOP_PROCESS
 from headgate.standalone.pods.misplaced import delete_misplaced
 from headgate.standalone.store.memory import MemoryStore
 
@@ -23,7 +22,7 @@ async def test_pods_whose_sidecar_does_not_fit_their_network_are_deleted(network
         "ended": {SIDECAR: "explicit"},
         "plain": {},
     }.items():
-        made = pod(name, "10.80.128.4", annotations=annotations, metadata={"finalizers": [FINALIZER]})
+        made = pod(name, "10.80.128.4", annotations=annotations, metadata={"finalizers": [STOP_PROCESS]})
         stored = await store.create(made)
         phase = "Succeeded" if name == "ended" else "Running"
         await store.update({**stored, "status": {"phase": phase}}, subresource="status")
@@ -37,7 +36,7 @@ async def test_a_pod_that_no_controller_creates_again_is_named_and_keeps_further
     annotations = {SIDECAR: "explicit"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
     await store.create(pod("owned", "127.80.128.4", annotations=annotations, metadata={"ownerReferences": [owner]}))
-    finalizers = [FINALIZER, "example.org/backup"]
+    finalizers = [STOP_PROCESS, "example.org/backup"]
     await store.create(pod("alone", "127.80.128.5", annotations=annotations, metadata={"finalizers": finalizers}))
     await delete_misplaced(store, EventRecorder(store, "headgate"), "pod")
     (message,) = caplog.messages
