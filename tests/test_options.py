@@ -56,6 +56,11 @@ def test_the_arguments_of_the_control_plane_have_all_of_its_options(texts: dict[
     )
 
 
-def test_an_argument_of_another_version_is_named() -> None:
-    with pytest.raises(ValueError, match="the argument --speed is not an option of this version"):
-        given_options([*pod_arguments({}), "--speed=fast"])
+@pytest.mark.parametrize("argument", ["--speed=fast", "--fast", "--mtls=sometimes"])
+def test_an_option_and_a_value_of_another_version_are_named(argument: str) -> None:
+    with pytest.raises(ValueError, match=f"this version has no .*{argument.rpartition('=')[2]}"):
+        given_options([*pod_arguments({}), argument])
+
+
+def test_unused_options_of_an_earlier_version_are_ignored() -> None:
+    assert given_options([*pod_arguments({}), "--speed=", "--no-fast"]).mesh == MeshOptions()

@@ -179,7 +179,7 @@ def image(tree: Path, version: str) -> Iterator[Path]:
     subprocess.run(
         [buildah, "build", "-q", "--timestamp", "0", "-f", containerfile, "-t", tag, *options, tree], check=True
     )
-    subprocess.run([buildah, "push", "-q", tag, f"oci-archive:{path}:{version}"], check=True)
+    subprocess.run([buildah, "push", "-q", tag, f"oci-archive:{path}:{tag}"], check=True)
     subprocess.run([buildah, "rmi", tag], check=True, stdout=subprocess.DEVNULL)
     yield path
 

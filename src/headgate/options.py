@@ -6,7 +6,7 @@ A new option is a field with an `Option` here, or in `Settings` if the compiler 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -301,19 +301,30 @@ def pod_arguments(texts: Mapping[str, str]) -> Sequence[str]:
 
 
 def given_options(arguments: Sequence[str]) -> GivenOptions:
-    """Return the options that `pod_arguments` wrote. Raises ValueError for an argument that this version does not have."""
+    """Return the options that `pod_arguments` of this or an earlier version wrote.
+
+    Raises ValueError for a value that this version does not accept, and for an option with a value that it does not have.
+    """
     texts = {}
     for argument in arguments:
         flag, _, text = argument.partition("=")
         declared = next((option for option in OPTIONS.values() if flag in (option.flag, _no(option))), None)
-        if declared is None:
-            raise ValueError(f"the argument {flag} is not an option of this version")
-        texts[declared.field] = text if declared.type is not bool else "" if flag == _no(declared) else str(True)
-    values: dict[str, Any] = {
-        field: bool(text) if OPTIONS[field].type is bool else OPTIONS[field].option.read(text)
-        for field, text in texts.items()
-    }
+        if declared:
+            texts[declared.field] = text if declared.type is not bool else "" if flag == _no(declared) else str(True)
+        elif not (
+            argument.endswith("=") or argument.startswith("--no-")
+        ):  # an earlier version wrote unused options too
+            raise ValueError(f"this version has no option {argument}")
+    values: dict[str, Any] = {field: _value(OPTIONS[field], text) for field, text in texts.items()}
     return GivenOptions(texts, MeshOptions(**values))
+
+
+def _value(declared: DeclaredOption, text: str) -> Any:
+    if declared.type is bool:
+        return bool(text)
+    if get_origin(declared.type) is Literal and text not in get_args(declared.type):
+        raise ValueError(f"this version has no value {text} of {declared.flag}")
+    return declared.option.read(text)
 
 
 def _no(declared: DeclaredOption) -> str:

@@ -9,9 +9,11 @@ from tests.cli.conftest import Ran, ServedMesh
 from tests.make.objects import split
 
 from headgate.cli import upgrade
+from headgate.cli.inspect_client import InspectClient
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
+from headgate.errors import Unavailable
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.plane.feed import snapshot_of
 from headgate.plane.mesh_state import HostState
@@ -68,6 +70,29 @@ async def test_a_cluster_without_an_installation_gets_advice(served: ServedMesh)
     assert "headgate is not installed on this cluster; run `headgate install`" in ran.err
 
 
+async def test_a_mesh_that_does_not_respond_stops_it_unless_it_is_forced(
+    served: ServedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install(served)
+
+    async def fail(_: object) -> None:
+        raise Unavailable("no replica of headgate serves inspect.headgate.dev now")
+
+    monkeypatch.setattr(InspectClient, "status", fail)
+    refused, forced = await upgraded(served), await upgraded(served, "--force")
+    assert (refused.code, forced.code) == (1, 0)
+    for ran in (refused, forced):
+        assert "the mesh can't be checked: no replica of headgate serves" in ran.err
+    assert forced.out.startswith("headgate of an unknown version -> 0.1.0")
+
+
+async def test_a_namespace_of_the_mesh_that_is_gone_stops_it(served: ServedMesh) -> None:
+    await install(served, {"namespaces": "default,gone"})
+    ran = await upgraded(served)
+    assert ran.code == 1
+    assert "the namespace gone does not exist" in ran.err
+
+
 async def test_a_problem_of_the_mesh_stops_it_unless_it_is_forced(served: ServedMesh) -> None:
     await install(served)
     served.host.observed = HostState(problems=(MeshProblem(reason="StoreNotWritable", message="the disk is full"),))
@@ -81,9 +106,10 @@ async def test_a_problem_of_the_mesh_stops_it_unless_it_is_forced(served: Served
 async def test_a_mistake_that_the_next_version_finds_stops_it_but_no_known_mistake(
     served: ServedMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = split("web", {"v1": 1}, name="canary")
-    await served.store.create(known)
+    """A mistake that the running version finds too makes the mesh unhealthy, but an upgrade does not change that."""
+    await served.store.create(split("web", {"web": 1}, name="canary"))
     await install(served)
+    assert (await served.run("status")).code == 1
     ran = await upgraded(served)
     assert ran.code == 0, ran.err
 

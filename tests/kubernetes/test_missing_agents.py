@@ -12,7 +12,7 @@ from tests.make.objects import Object, namespace, pod
 from headgate.admission.redirection_container import INIT_CONTAINER
 from headgate.admission.sidecar_containers import with_transparent_sidecar
 from headgate.compiler.report import Finding
-from headgate.kubernetes.missing_agents import LATE_S, MissingAgents, missing_agents
+from headgate.kubernetes.missing_agents import LATE_S, MissingAgents, _ready_agents, missing_agents
 from headgate.latest import until
 from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
@@ -28,7 +28,7 @@ def agent(node: str, *, ready: bool = True, place: str = "headgate-system") -> O
 
 
 def findings(obj: Object, *agents: Object) -> list[Any]:
-    return list(missing_agents({key_of(obj): obj}, agents))
+    return list(missing_agents({key_of(obj): obj}, _ready_agents(agents)))
 
 
 def test_a_waiting_pod_has_a_finding_until_an_agent_is_ready_on_its_node() -> None:

@@ -60,6 +60,25 @@ def test_a_chart_is_rendered_by_helm(tmp_path, programs):
     assert [str(item.key) for item in read([chart]).objects] == ["ConfigMap default/settings"]
 
 
+def test_hooks_of_an_installation_are_objects_and_those_of_a_deletion_are_not(tmp_path, programs):
+    """A Job before the deletion of a release may empty its database."""
+    (tmp_path / "Chart.yaml").write_text(CHART)
+    hooks = {
+        "migrate": "pre-install,pre-upgrade",
+        "empty": "pre-delete",
+        "undo": "post-rollback",
+        "init": "post-install",
+    }
+    documents = "".join(
+        f'---\n# Source: {name}.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  annotations:\n    "helm.sh/hook": {hook}\n'
+        for name, hook in hooks.items()
+    )
+    program(programs, "helm", f"cat <<END\n{documents}END")
+    found = read([tmp_path])
+    assert found.problems == ()
+    assert sorted(item.key.name for item in found.objects) == ["init", "migrate"]
+
+
 def test_a_chart_without_helm_names_the_command_to_type(tmp_path, programs):
     (tmp_path / "Chart.yaml").write_text(CHART)
     problem = generated(tmp_path).problem

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import typer
 from msgspec import structs
@@ -16,31 +15,42 @@ from headgate.cli.common_options import duration
 from headgate.cli.connection import cluster_credentials
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.install import HINTS, apply_installation
-from headgate.cli.mesh_options import IMAGE, Image, checked_image
+from headgate.cli.mesh_options import checked_image
 from headgate.cli.mesh_source import active_settings, compiled_objects
 from headgate.cli.output import TimedOut, note, stderr, stdout
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.upgrade import Installed, installed, obstacle
+from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.upgrade import Installed, installed, next_image, obstacle
 from headgate.plane.inspector import finding_of
+from headgate.plane.mesh_state import ERRORS_IN_OBJECTS
 from headgate.resources.inspect import PublishedFinding, Severity
-from headgate.resources.mesh_status import MeshState
+from headgate.resources.mesh_status import MeshProblem, MeshState, ProxyCounts
 
 POLL_S = 1.0
-_FORCED = "add --force to upgrade nevertheless"
 
 
 @with_cluster_options
 def upgrade(
-    image: Image = IMAGE,
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            help="Image of the control plane and of the sidecars; by default that of the installation, with the tag of this version.",
+            show_default=False,
+        ),
+    ] = "",
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the mesh, and change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Upgrade although a check fails.")] = False,
     timeout: Annotated[
         str,
         typer.Option(
-            "--timeout", metavar="DURATION", help="The longest time to wait until all proxies are in sync: 90s, 5m."
+            "--timeout",
+            metavar="DURATION",
+            help="The longest time to wait until the control plane is ready, and then until all proxies are in sync: 90s, 5m.",
         ),
     ] = "5m",
     api: ApiOptions,
@@ -50,7 +60,7 @@ def upgrade(
     The command first checks that the mesh is healthy, and that this version finds no mistake that the running one does not
     find. Afterwards it waits until the proxies are in sync again, and names the workloads whose sidecars are due.
     """
-    patience, checked = duration(timeout, "--timeout"), checked_image(image)
+    patience, checked = duration(timeout, "--timeout"), image and checked_image(image)
     client = Client(cluster_credentials(api, changes=not dry_run), HINTS)
     asyncio.run(_upgrade(client, checked, patience, dry_run=dry_run, force=force))
 
@@ -64,23 +74,30 @@ async def _upgrade(client: Client, image: str, patience: float, *, dry_run: bool
                 "this installation has no inspect API (--no-aggregated-apis), so nothing can be checked; upgrade it by"
                 " `headgate install` with the same options"
             )
-        before = (await inspect_client.status()).status
-        problems = [line async for line in _problems(inspect_client, before, installation)]
+        values = structs.replace(installation.values, image=image or next_image(installation.values.image, __version__))
+        before, problems = await _state_before(inspect_client, installation)
         for line in problems:
             note(line)
         if problems and not force:
-            raise HeadgateError(f"the checks before the upgrade failed; {_FORCED}")
-        change = f"headgate {before.version} -> {__version__}, image {installation.values.image} -> {image}"
+            raise HeadgateError("the checks before the upgrade failed; add --force to upgrade nevertheless")
+        version = before.version if before else "of an unknown version"
+        change = f"headgate {version} -> {__version__}, image {installation.values.image} -> {values.image}"
         if dry_run:
             stdout().print(f"{change}: nothing is changed (--dry-run)", soft_wrap=True)
             return
-        values = structs.replace(installation.values, image=image)
-        began = time.monotonic()
         await apply_installation(client, values, installation.mesh, patience)
-        after = await _settled(inspect_client, before, patience - (time.monotonic() - began))
+        is_replaced = values.image != installation.values.image
+        after = await _settled(inspect_client, _Expected(before, is_replaced=is_replaced), patience)
         in_sync = f"{after.proxies.in_sync} of {pluralize(after.proxies.total, 'proxy', 'proxies')} in sync"
         stdout().print(f"{change}: {in_sync}", soft_wrap=True)
-        due = [workload for workload in await inspect_client.workload_sidecars() if workload.outdated]
+        await _say_what_is_due(inspect_client, installation)
+
+
+async def _say_what_is_due(client: InspectClient, installation: Installed) -> None:
+    if installation.mesh.nginx_image:
+        note(f"gateways with nginx keep the image {installation.mesh.nginx_image}; `headgate install` changes it")
+    with contextlib.suppress(HeadgateError):  # the upgrade itself is done
+        due = [workload for workload in await client.workload_sidecars() if workload.outdated]
         if due:
             note(
                 f"{pluralize(len(due), 'workload has', 'workloads have')} sidecars of the version before; they keep"
@@ -88,15 +105,34 @@ async def _upgrade(client: Client, image: str, patience: float, *, dry_run: bool
             )
 
 
-async def _problems(client: InspectClient, before: MeshState, installation: Installed) -> AsyncIterator[str]:
-    """Yield why an upgrade should wait: the versions, problems of the mesh, and mistakes that only this version finds."""
-    if reason := obstacle(before.version, __version__):
-        yield reason
-    for problem in before.problems:
-        yield f"the mesh is not healthy: {problem.message}"
-    for finding in await _new_mistakes(client, installation):
-        about = finding.object
-        yield f"this version finds a mistake in {about.kind} {about.namespace}/{about.name}: {finding.message}"
+async def _state_before(client: InspectClient, installation: Installed) -> tuple[MeshState | None, Sequence[str]]:
+    """Return the state of the mesh, None if it can't be read, and why the upgrade should wait."""
+    before: MeshState | None = None
+    problems: list[str] = []
+    try:
+        before = (await client.status()).status
+        problems += filter(None, [obstacle(before.version, __version__)])
+        problems += [f"the mesh is not healthy: {problem.message}" for problem in _own_problems(before)]
+        for finding in await _new_mistakes(client, installation):
+            about = finding.object
+            problems.append(
+                f"this version finds a mistake in {about.kind} {about.namespace}/{about.name}: {finding.message}"
+            )
+    except HeadgateError as error:
+        problems.append(f"the mesh can't be checked: {error}")
+    installer = Installer(client.client)
+    try:
+        await installer.check_namespaces(installation.mesh.namespaces)
+        if installation.mesh.custom_metrics:
+            await installer.check_custom_metrics()
+    except HeadgateError as error:
+        problems.append(f"{error}; `headgate install` changes options")
+    return before, problems
+
+
+def _own_problems(state: MeshState) -> Sequence[MeshProblem]:
+    """Return the problems that are not mistakes in objects: those that the running version finds do not matter."""
+    return [problem for problem in state.problems if problem.reason != ERRORS_IN_OBJECTS]
 
 
 async def _new_mistakes(client: InspectClient, installation: Installed) -> Sequence[PublishedFinding]:
@@ -109,29 +145,42 @@ async def _new_mistakes(client: InspectClient, installation: Installed) -> Seque
     return [finding for finding in errors if (finding.object, finding.reason, finding.field) not in running]
 
 
-async def _settled(client: InspectClient, before: MeshState, patience: float) -> MeshState:
+class _Expected(NamedTuple):
+    """The state before an upgrade, if it is known, and whether new pods replace the ones before."""
+
+    before: MeshState | None
+    is_replaced: bool
+
+    def missing(self, after: MeshState) -> str:
+        """Return why the upgrade is not complete; empty if it is."""
+        if self.before and self.is_replaced and (after.start_time or "") <= (self.before.start_time or ""):
+            return f"a replica of headgate {after.version} from before is still active"
+        if after.version != __version__:
+            return f"the image has headgate {after.version} and not {__version__}"
+        known = self.before.proxies if self.before else ProxyCounts(total=0)
+        proxies = after.proxies
+        if proxies.refused > known.refused:
+            return f"{pluralize(proxies.refused, 'proxy refuses', 'proxies refuse')} the configuration"
+        if waiting := proxies.lagging + max(0, proxies.disconnected - known.disconnected):
+            return f"{waiting} of {pluralize(proxies.total, 'proxy is', 'proxies are')} not in sync"
+        reasons = {problem.reason for problem in self.before.problems} if self.before else set()
+        new = [problem for problem in _own_problems(after) if self.before and problem.reason not in reasons]
+        return f"the mesh is not healthy: {new[0].message}" if new else ""
+
+
+async def _settled(client: InspectClient, expected: _Expected, patience: float) -> MeshState:
     """Wait until this version serves as many proxies in sync as the one before did. Raises TimedOut with what is missing."""
     reason = "the new control plane does not respond yet"
-    with (
-        contextlib.suppress(TimeoutError),
-        Status("waiting until all proxies are in sync", console=stderr()),
-    ):
+    spinner = Status("waiting until all proxies are in sync", console=stderr())
+    with contextlib.suppress(TimeoutError), spinner:
         async with asyncio.timeout(patience):
-            while reason:
-                with contextlib.suppress(Unavailable):  # the active replica is being replaced
+            while True:
+                try:
                     after = (await client.status()).status
-                    reason = _missing(before, after)
+                    reason = expected.missing(after)
                     if not reason:
                         return after
+                except HeadgateError as error:  # the active replica is being replaced
+                    reason = str(error)
                 await asyncio.sleep(POLL_S)
-    raise TimedOut(f"after the upgrade, {reason}; see `headgate status` and `headgate proxies`")
-
-
-def _missing(before: MeshState, after: MeshState) -> str:
-    if after.version != __version__:
-        return f"a replica of headgate {after.version} is still active"
-    proxies = after.proxies
-    if proxies.refused > before.proxies.refused:
-        return f"{pluralize(proxies.refused, 'proxy refuses', 'proxies refuse')} the configuration"
-    waiting = proxies.lagging + max(0, proxies.disconnected - before.proxies.disconnected)
-    return f"{waiting} of {pluralize(proxies.total, 'proxy is', 'proxies are')} not in sync" if waiting else ""
+    raise TimedOut(f"{patience:g} s after the upgrade, {reason}; see `headgate status` and `headgate proxies`")

@@ -31,7 +31,7 @@ class MissingAgents:
 
     def __init__(self) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
-        self._waiting_since: Mapping[Key, float] = {}
+        self._waiting_since: Mapping[tuple[Key, str], float] = {}  # by the pod and its UID
 
     async def run(self, pending: Reader, agents: Reader) -> None:
         """Follow the pods of both readers until canceled. There are no findings before both have listed their pods."""
@@ -44,18 +44,21 @@ class MissingAgents:
                 changes = [cell.next_change().wait() for cell in (pods, agent_pods)]
                 waiting, running = pods.get(), agent_pods.get()
                 if waiting is not None and running is not None:
-                    late, pause = self._late(waiting)
-                    self.findings.set(tuple(missing_agents(waiting, running.values(), late)))
+                    ready = _ready_agents(running.values())
+                    late, pause = self._late(waiting, ready)
+                    self.findings.set(tuple(missing_agents(waiting, ready, late)))
                     changes += [] if pause is None else [asyncio.sleep(pause)]
                 await wait_for_any(*changes)
 
-    def _late(self, pods: Pods) -> tuple[Collection[Key], float | None]:
-        """Return the pods whose init container has waited for LATE_S, and the seconds until the next one has; None without one."""
+    def _late(self, pods: Pods, ready: Mapping[str, str]) -> tuple[Collection[Key], float | None]:
+        """Return the pods that have waited for a ready agent for LATE_S, and the seconds until the next one has; None without one."""
         now = asyncio.get_running_loop().time()
         self._waiting_since = {
-            key: self._waiting_since.get(key, now) for key, pod in pods.items() if requested_redirection(pod)
+            (key, requested.uid): self._waiting_since.get((key, requested.uid), now)
+            for key, pod in pods.items()
+            if part(pod, "spec").get("nodeName") in ready and (requested := requested_redirection(pod))
         }
-        left = {key: since + LATE_S - now for key, since in self._waiting_since.items()}
+        left = {key: since + LATE_S - now for (key, _), since in self._waiting_since.items()}
         return {key for key, seconds in left.items() if seconds <= 0}, min(
             filter(_positive, left.values()), default=None
         )
@@ -74,9 +77,11 @@ async def _follow(reader: Reader, published: Latest[Pods | None]) -> None:
             published.set(unchanged if step.type == "DELETED" else {**unchanged, step.key: step.object})
 
 
-def missing_agents(pending: Pods, agents: Iterable[Object], late: Collection[Key] = ()) -> Iterator[Finding]:
-    """Yield a finding for each pod that waits on a node without a ready agent, and for those of `late` on other nodes."""
-    ready = {part(agent, "spec").get("nodeName"): agent["metadata"]["name"] for agent in agents if _is_ready(agent)}
+def missing_agents(pending: Pods, ready: Mapping[str, str], late: Collection[Key] = ()) -> Iterator[Finding]:
+    """Yield a finding for each pod that waits on a node without a ready agent, and for those of `late` on other nodes.
+
+    `ready` has the name of the agent's pod by the node.
+    """
     for key in sorted(pending):
         node = part(pending[key], "spec").get("nodeName")
         if not node or not waiting_container(pending[key]):
@@ -95,6 +100,10 @@ def missing_agents(pending: Pods, agents: Iterable[Object], late: Collection[Key
                 f" {LATE_S:g} s. `kubectl -n {NAMESPACE} logs {ready[node]}` says why"
             )
             yield Finding(key, Reason.NODE_AGENT_FAILS, "", message)
+
+
+def _ready_agents(agents: Iterable[Object]) -> Mapping[str, str]:
+    return {part(agent, "spec").get("nodeName", ""): agent["metadata"]["name"] for agent in agents if _is_ready(agent)}
 
 
 def _is_ready(pod: Object) -> bool:

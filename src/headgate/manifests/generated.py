@@ -13,6 +13,9 @@ from typing import NamedTuple
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _CHART = "Chart.yaml"
 _LONGEST_S = 60
+_DOCUMENTS = re.compile(r"^---", re.MULTILINE)
+_HOOKS = re.compile(r"""^    ["']?helm\.sh/hook["']?:\s*["']?([a-z, -]+)""", re.MULTILINE)
+_INSTALLED = frozenset({"pre-install", "post-install", "crd-install"})
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 
 
@@ -34,8 +37,15 @@ def generated(directory: Path) -> Generated:
         name = _NOT_IN_NAMES.sub("-", directory.resolve().name.lower()).strip("-") or "release"
         # as `helm install`, which creates the definitions and runs no tests
         command = ["helm", "template", name, str(directory), "--include-crds", "--skip-tests"]
-        return _output(command, "a chart")
+        rendered = _output(command, "a chart")
+        return rendered._replace(text="---".join(filter(_is_installed, _DOCUMENTS.split(rendered.text))))
     return _output(["kubectl", "kustomize", str(directory)], "a kustomization")
+
+
+def _is_installed(document: str) -> bool:
+    """Return whether `helm install` applies a document: no hook, or one of an installation, unlike a Job before a deletion."""
+    hook = _HOOKS.search(document)
+    return hook is None or bool(_INSTALLED.intersection(hook[1].replace(" ", "").split(",")))
 
 
 def _output(command: Sequence[str], what: str) -> Generated:

@@ -23,6 +23,7 @@ from headgate.resources.mesh_status import (
 from headgate.resources.meta import Key, epoch_seconds, timestamp
 from headgate.settings import DEFAULTS, Settings
 
+ERRORS_IN_OBJECTS = "ErrorsInObjects"
 LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reported as a problem
 
 
@@ -93,7 +94,7 @@ def _problems(mesh: Observed, now: float) -> Iterator[MeshProblem]:
         )
     if errors := _findings(mesh.findings).errors:
         message = f"{pluralize(errors, 'error')} in objects: run `headgate check` to list them"
-        yield MeshProblem(reason="ErrorsInObjects", message=message)
+        yield MeshProblem(reason=ERRORS_IN_OBJECTS, message=message)
     if mesh.revisions.failures and not mesh.revisions.current:
         message = f"revision {mesh.revisions.stored} can't be built because of a bug in headgate: see its log"
         yield MeshProblem(reason="BuildFailed", message=message)

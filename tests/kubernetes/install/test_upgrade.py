@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import HeadgateError
-from headgate.kubernetes.install.upgrade import obstacle
+from headgate.kubernetes.install.upgrade import next_image, obstacle
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,28 @@ def test_the_same_minor_version_and_the_next_one_may_follow(running: str, follow
     assert obstacle(running, following) == ""
 
 
-def test_a_skipped_minor_version_is_named() -> None:
-    assert obstacle("0.1.3", "0.3.0").endswith("upgrade by one minor version at a time: first to 0.2")
+@pytest.mark.parametrize("following", ["0.3.0", "1.1.0", "2.0.0"])
+def test_skipped_minor_versions_are_named(following: str) -> None:
+    assert obstacle("0.1.3", following) == (
+        f"the cluster runs headgate 0.1.3, and {following} skips minor versions; upgrade by one minor version at a time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "following"),
+    [
+        ("ghcr.io/headgate/headgate:0.1.0", "ghcr.io/headgate/headgate:0.2.0"),
+        ("registry.example:5000/mesh/headgate", "registry.example:5000/mesh/headgate:0.2.0"),
+        ("headgate:1", "headgate:0.2.0"),
+    ],
+)
+def test_the_next_image_is_from_the_same_repository(image: str, following: str) -> None:
+    assert next_image(image, "0.2.0") == following
+
+
+def test_an_image_by_digest_has_no_next_one() -> None:
+    with pytest.raises(HeadgateError, match="name the next one with --image"):
+        next_image("registry.example/headgate@sha256:0", "0.2.0")
 
 
 @pytest.mark.parametrize("following", ["0.1.9", "0.2.0"])

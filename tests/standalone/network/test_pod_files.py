@@ -47,8 +47,8 @@ def test_aliases_of_hosts_follow_the_pods_own_line() -> None:
         ),
         (
             "Default",
-            "nameserver 127.0.0.53\nnameserver 198.51.100.1\nsearch example.org\n",
-            "search example.org own.example\nnameserver 198.51.100.1\nnameserver 192.0.2.53\noptions ndots:2 edns0\n",
+            "nameserver 127.0.0.53\nnameserver 198.51.100.1\nsearch example.org\noptions rotate ndots:1\n",
+            "search example.org own.example\nnameserver 198.51.100.1\nnameserver 192.0.2.53\noptions rotate ndots:2 edns0\n",
         ),
         (
             "Default",

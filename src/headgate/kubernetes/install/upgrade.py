@@ -31,11 +31,14 @@ async def installed(client: Client) -> Installed:
         raise HeadgateError(
             f"{manager or 'another tool'} manages this installation; upgrade it by that tool (`helm upgrade`)"
         )
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    container = next((entry for entry in containers if entry["name"] == NAME), None)
+    if container is None:
+        raise HeadgateError(f"the Deployment {NAME} has no container {NAME}; run `headgate install` with all options")
     try:
         given = given_options(container.get("args") or ())
     except ValueError as error:
-        raise HeadgateError(f"{error}; run `headgate install` with the options that replace it") from error
+        raise HeadgateError(f"{error}, which the installation has; run `headgate install` with all options") from error
     values = Values(
         image=container["image"],
         pull_policy=container["imagePullPolicy"],
@@ -45,17 +48,26 @@ async def installed(client: Client) -> Installed:
     return Installed(values, given.mesh)
 
 
-def obstacle(running: str, next_version: str) -> str:
-    """Return why a version can't follow the running one; empty if it can: the same minor version, or the next one."""
-    before, after = _minor(running), _minor(next_version)
+def next_image(image: str, version: str) -> str:
+    """Return the image with the tag of a version, from the same repository. Raises HeadgateError for an image by digest."""
+    if "@" in image:
+        raise HeadgateError(f"the installation has the image {image} by its digest; name the next one with --image")
+    place, slash, name = image.rpartition("/")
+    return f"{place}{slash}{name.partition(':')[0]}:{version}"
+
+
+def obstacle(running: str, following: str) -> str:
+    """Return why a version can't follow the running one; empty if it can.
+
+    The same minor version and the next one can, and the first one of the next major version.
+    """
+    before, after = _minor(running), _minor(following)
     if after < before:
+        return f"the cluster runs headgate {running}, which is newer than {following}; use the command of that version"
+    if after not in (before, (before[0], before[1] + 1), (before[0] + 1, 0)):
         return (
-            f"the cluster runs headgate {running}, which is newer than {next_version}; use the command of that version"
-        )
-    if after[0] == before[0] and after[1] > before[1] + 1:
-        return (
-            f"the cluster runs headgate {running}; upgrade by one minor version at a time: first to"
-            f" {before[0]}.{before[1] + 1}"
+            f"the cluster runs headgate {running}, and {following} skips minor versions; upgrade by one minor version at a"
+            " time"
         )
     return ""
 

@@ -11,6 +11,7 @@ from headgate.standalone.network.records import LONGEST_LABEL
 
 RESOLVER, HOSTS, SWITCH = "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"
 _SEARCH = re.compile(r"^\s*(?:search|domain)\s+(.*)$", re.MULTILINE)
+_OPTIONS = re.compile(r"^\s*options\s+(.*)$", re.MULTILINE)
 _NAMESERVER = re.compile(r"^\s*nameserver\s+(\S+)", re.MULTILINE)
 _HOSTS_SOURCES = re.compile(r"^hosts:.*$", re.MULTILINE)
 
@@ -69,6 +70,8 @@ def _resolver_file(pod: PodName, *, resolver: str, domain: str, machine: str) ->
     options: dict[str, str] = {}
     if policy == "Default":
         servers, searches = [*filter(_is_reachable, _NAMESERVER.findall(machine))] or [resolver], searched
+        words = " ".join(_OPTIONS.findall(machine)).split()
+        options = {name: value for name, _, value in (word.partition(":") for word in words)}
     elif policy != "None":
         cluster = f"svc.{domain}"
         servers, searches = [resolver], [f"{pod.namespace}.{cluster}", cluster, domain, *searched]

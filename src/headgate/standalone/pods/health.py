@@ -89,6 +89,7 @@ async def _faults(which: str, probe: Probe, *, target: ProbeTarget, run: Run) ->
         fault = await run_probe(probe, target)
         is_starting = is_starting and bool(fault)
         if fault and clock() >= report_after:
+            report_after = clock() + (period if is_starting else 0.0)  # probes are more frequent then
             await run.owner.record_event("Warning", "Unhealthy", f"{which} probe failed: {fault}")
         yield fault
         await asyncio.sleep(min(pauses.next_pause(), period) if is_starting else period)
