@@ -3,6 +3,7 @@
 The mesh is a Service that is split between two Deployments of a small program: three Envoys and two pods.
 """
 
+import contextlib
 import os
 import resource
 import signal
@@ -51,16 +52,18 @@ def _run(idle_s: int) -> Measured:
         command = [HEADGATE, "up", str(manifests), "--state", str(Path(root, "state"))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as headgate:
             assert headgate.stdout
-            if not any("headgate is up" in line for line in headgate.stdout):
-                raise SystemExit("headgate up ended before it was ready")
-            ready_s = time.monotonic() - began
-            time.sleep(_SETTLE_S)
-            started = _by_program(headgate.pid)
-            time.sleep(idle_s)
-            idle = _by_program(headgate.pid)
-            idle_minute = {program: (idle[program] - started[program]) * 60 / idle_s for program in started}
-            signaled = time.monotonic()
-            headgate.send_signal(signal.SIGINT)
+            try:
+                if not any("headgate is up" in line for line in headgate.stdout):
+                    raise SystemExit("headgate up ended before it was ready")
+                ready_s = time.monotonic() - began
+                time.sleep(_SETTLE_S)
+                started = _by_program(headgate.pid)
+                time.sleep(idle_s)
+                idle = _by_program(headgate.pid)
+                idle_minute = {program: (idle[program] - started[program]) * 60 / idle_s for program in started}
+            finally:
+                signaled = time.monotonic()
+                headgate.send_signal(signal.SIGINT)
             headgate.stdout.read()
         end_s = time.monotonic() - signaled
     return {
@@ -77,11 +80,12 @@ def _by_program(headgate: int) -> Measured:
     """Return the processor time of headgate, its Envoys and its pods so far, in seconds."""
     seconds = dict.fromkeys(("headgate", "Envoys", "pods"), 0.0)
     for pid in _processes(headgate):
-        is_envoy = Path(f"/proc/{pid}/exe").readlink().name == "envoy"
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = sum(map(int, fields[11:15]))  # with ended children
-        program = "headgate" if pid == headgate else "Envoys" if is_envoy else "pods"
-        seconds[program] += ticks / os.sysconf("SC_CLK_TCK")
+        with contextlib.suppress(FileNotFoundError):  # it has ended: the ticks of its parent have its own
+            is_envoy = Path(f"/proc/{pid}/exe").readlink().name == "envoy"
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:15]))  # with ended children
+            program = "headgate" if pid == headgate else "Envoys" if is_envoy else "pods"
+            seconds[program] += ticks / os.sysconf("SC_CLK_TCK")
     return seconds
 
 

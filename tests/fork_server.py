@@ -7,6 +7,7 @@ when its stdin is closed. For each connection it forks a headgate as `fork_clien
 ID, and later with its exit status as `subprocess` has it. A headgate whose client closes the connection is killed.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -40,6 +41,9 @@ def prepare() -> None:
     limits = import_module("headgate.plane.write_warnings")
     limits.WARNINGS_S = limits.EFFECT_S = WARNINGS_S  # type: ignore[attr-defined]
     os.fsync = lambda _fd: None  # type: ignore[assignment]  # no test ends the machine; a start waits 0.4 s for the disk
+    atexit.register(
+        gc.collect
+    )  # the interpreter's end would report failed tasks that nothing awaited; a command skips it
     gc.collect()
     gc.freeze()
 

@@ -19,7 +19,7 @@ import uvloop
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
-PAUSES = 3
+PAUSES, LONGEST_PAUSE_S = 3, 0.25
 LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -285,7 +285,7 @@ class Load:
                 answer = await client.ask()
                 self.counts[answer.answered_by] += 1
                 if self._pause:
-                    await asyncio.sleep(max(self._pause, PAUSES * (time.monotonic() - begun)))
+                    await asyncio.sleep(max(self._pause, min(PAUSES * (time.monotonic() - begun), LONGEST_PAUSE_S)))
                 elif not answer.status:  # refused connections without a pause would take all processor time
                     await asyncio.sleep(0.01)
         finally:

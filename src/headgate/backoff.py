@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 FIRST_S, LONGEST_S = 0.2, 20.0
+_EMPTY_S = 1.0  # a stream without a value that lasts less long has failed, as in client-go
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -96,14 +97,20 @@ async def restarted(
 ) -> AsyncGenerator[T]:
     """Yield the values of a stream without end: begin it again when it ends, and after a pause when it raises `on`.
 
-    `failure` is as in `until_done`. The stream resets the backoff when it works again.
+    `failure` is as in `until_done`. The stream resets the backoff when it works again. A stream that ends at once without a value also
+    begins again after a pause: its server would get requests without an end.
     """
+    clock = asyncio.get_running_loop().time
     while True:
         backoff.begin()
+        is_empty, began = True, clock()
         try:
             async with contextlib.aclosing(stream()) as values:
                 async for value in values:
+                    is_empty = False
                     yield value
+            if is_empty and clock() - began < _EMPTY_S:
+                await asyncio.sleep(backoff.next_pause())
         except on as error:
             await _pause(backoff, error, failure)
 

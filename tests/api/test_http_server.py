@@ -186,3 +186,27 @@ async def test_a_client_that_does_not_read_a_stream_is_closed() -> None:
             await asyncio.sleep(0)
         assert not late.after(UNREAD_SECONDS - 1)
         assert late.after(UNREAD_SECONDS + 1)
+
+
+async def test_a_server_that_ends_answers_the_requests_that_have_arrived() -> None:
+    """As webhooks of a replica that is deleted: the API server does not repeat a request whose connection is reset."""
+
+    async def answer(_: Request) -> Response:
+        return Response("here")
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as stack:
+        server = Server(Starlette(routes=[Route("/", answer)]))
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        while not server.started:
+            await asyncio.sleep(0)
+        clients = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(20)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        server.end()
+        await serving
+        for client in clients:
+            client.settimeout(20)
+            received = b"".join(iter(lambda client=client: client.recv(65536), b""))
+            assert received.startswith(b"HTTP/1.1 200 OK")
+            assert b"connection: close" in received.lower()
+            assert received.endswith(b"here")

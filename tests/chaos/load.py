@@ -10,7 +10,7 @@ ANSWER_S = 60.0
 """Timeout of a request in seconds; a request without an answer by then has failed."""
 PAUSE_S = 0.05
 """The shortest pause after a response in seconds: eight clients send at most 90 requests a second."""
-PAUSES = 3
+PAUSES, LONGEST_PAUSE_S = 3, 0.25
 """The shortest pause in times of the response. A busy machine responds later, so it gets fewer requests."""
 PATIENCE_S = 120.0
 
@@ -87,7 +87,7 @@ class TimedLoad:
             while self._going:
                 if not await self._ask(target, reader, writer):
                     return
-                await asyncio.sleep(max(PAUSE_S, PAUSES * self._last_response_s))
+                await asyncio.sleep(max(PAUSE_S, min(PAUSES * self._last_response_s, LONGEST_PAUSE_S)))
         finally:
             writer.close()
 

@@ -12,6 +12,8 @@ from tests.chaos.machine import PODS, Up, ready
 
 DISTURBANCES = 15  # before each kill
 KILLS = 2
+ANSWERS = 20
+"""The answers for which a test waits while the control plane is down."""
 LIVE = ("v1", "v2")
 
 
@@ -34,6 +36,7 @@ async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_chang
         for _ in range(DISTURBANCES):
             await disturb(up, rng)
         await up.kill()
+        await load.reached(len(load.answers) + ANSWERS)
         await up.start()
     await up.wait_until_active()
     await load.stop()

@@ -14,6 +14,8 @@ from tests.make.objects import tls_config
 
 DISTURBANCES = 9  # before each kill
 KILLS = 2
+ANSWERS = 20
+"""The answers for which a test waits while the control plane is down."""
 
 
 async def disturb(up: Up, rng: random.Random, number: int) -> None:
@@ -43,6 +45,7 @@ async def test_no_request_is_lost_while_tls_modes_roots_and_pods_change_at_once(
         for _ in range(DISTURBANCES):
             await disturb(up, rng, next(numbers))
         await up.kill()
+        await load.reached(len(load.answers) + ANSWERS)
         await up.start()
     await load.stop()
     assert load.failed == []

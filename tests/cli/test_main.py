@@ -1,7 +1,9 @@
 """The end of the `headgate` command, which skips the interpreter's own."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,12 @@ def test_a_command_ends_with_its_output_its_exit_functions_and_its_code(words: l
     assert ended.stdout.strip().endswith(last)
     assert bool(ended.stderr) is bool(code)
     assert "Traceback" not in ended.stderr
+
+
+def test_a_command_whose_output_can_not_be_written_ends_as_the_interpreter_does() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", ENDING, "version", "--help"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True, env=environment)
+    assert ended.returncode == 120
+    assert "No space left on device" in ended.stderr

@@ -22,7 +22,7 @@ from headgate.options import MeshOptions
 
 POD = "headgate-1"
 DEADLINE_S = 90
-POLL_S = 0.1
+POLL_S, LONGEST_POLL_S = 0.1, 2.0
 
 
 class NotAnswered(Exception):
@@ -130,6 +130,6 @@ async def eventually(check: Any, *, of: object = "") -> Any:
                 except (aiohttp.ClientError, KeyError, NotAnswered) as error:
                     failure = error
                 # The API server has no event for all of this. On a busy machine, a check takes longer.
-                await asyncio.sleep(max(POLL_S, 4 * (time.monotonic() - begun)))
+                await asyncio.sleep(max(POLL_S, min(4 * (time.monotonic() - begun), LONGEST_POLL_S)))
     except TimeoutError:
         raise AssertionError(f"not reached within {DEADLINE_S} s: {of() if callable(of) else of}") from failure

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 import time
 from collections import Counter
@@ -139,16 +140,23 @@ async def server(cluster, uids):
 
 async def test_a_proxy_is_authenticated_while_unsigned_tokens_of_real_pods_arrive(cluster, uids, server):
     """The client knows the UIDs of pods, which only users with access to pods do."""
-    names = [f"web-{number % PODS}" for number in range(TOKENS)]
-    tokens = [(f"sidecar/{NAMESPACE}/{name}", unsigned(name, uids[name], n)) for n, name in enumerate(names)]
-    token, left, statuses = cluster.token(NAMESPACE, "true"), iter(tokens), Statuses()
+    is_authenticated = asyncio.Event()
+
+    def tokens():
+        for number in itertools.count():
+            if number >= TOKENS and is_authenticated.is_set():
+                return
+            name = f"web-{number % PODS}"
+            yield f"sidecar/{NAMESPACE}/{name}", unsigned(name, uids[name], number)
+
+    token, statuses = cluster.token(NAMESPACE, "true"), Statuses()
     async with relay(server.port) as hostile:
-        flood = asyncio.create_task(server.send(hostile, left, statuses))
+        flood = asyncio.create_task(server.send(hostile, tokens(), statuses))
         await statuses.has_any.wait()
         async with Proxy(f"127.0.0.1:{server.port}", TRUE, token, roots=server.authority.roots) as proxy:
             await proxy.request()
             assert [item.name for item in (await proxy.receive()).resources] == ["a"]
-        assert next(left, None)  # the flood goes on
+        is_authenticated.set()
         await flood
     assert statuses.counts.keys() <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
     assert server.counted.reviews <= PODS * MAX_CONCURRENT_REVIEWS + 1

@@ -57,10 +57,10 @@ class PodServer:
             *heads, rest = (begun + data).split(b"\r\n\r\n")
             if heads:
                 self.last = time.monotonic()
-            os.write(COUNT, b"." * len(heads))
             connection.sendall(RESPONSE * len(heads))
-        except ConnectionError:
-            data = rest = b""
+        except OSError:  # also without a route, after a pod network is removed
+            data, heads, rest = b"", [], b""
+        os.write(COUNT, b"." * len(heads))
         if data:
             self.open[file] = connection, rest
         else:

@@ -75,6 +75,8 @@ def meshed(shared_mesh: Callable[..., RunningMesh]) -> RunningMesh:
     """Return a mesh of two Deployments of one pod each, and a Service that is split between them."""
     mesh = shared_mesh(site)
     until(lambda: len(mesh.sidecars()) == 2, "the end of the programs of earlier tests")
+    mesh.settle()
+    until(lambda: mesh.send(4, mesh.request("web", 8080)) == {"v1": 3, "v2": 1}, "the endpoints of an earlier test")
     return mesh
 
 

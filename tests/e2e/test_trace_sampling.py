@@ -120,10 +120,11 @@ def test_no_request_waits_for_a_collector_that_does_not_answer(
 ) -> None:
     mesh, spans = mesh_and_spans
     pod = rig.only_pod(mesh, "web")
-    own, unanswered = f"pod/{pod['metadata']['name']}", spans.messages
+    own = f"pod/{pod['metadata']['name']}"
     annotate(mesh, own, "100")
     until(lambda: share_of(mesh, pod) == 10_000)
     spans.released.clear()
+    unanswered = spans.messages
     try:
         request = Request(rig.pod_address(pod), "/", "web")
         assert sampled(mesh, request, REQUESTS) == REQUESTS

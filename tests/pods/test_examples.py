@@ -287,7 +287,7 @@ def test_rules_from_traffic_on_a_cluster_close_the_thief_out(bookstore: Cluster,
     reader, rules = PlanReader(bookstore, BOOKSTORE, tmp_path), tmp_path / "rules"
     reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
     until(
-        lambda: re.search(r"^bookstore +8080 +http +bookstore/thief +[1-9]", _audit(reader), re.MULTILINE),
+        lambda: re.search(r"^bookstore +8080 +HTTP +bookstore/thief +[1-9]", _audit(reader), re.MULTILINE),
         poll=COMMAND_POLL_S,
     )
     generate = (

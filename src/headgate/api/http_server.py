@@ -47,9 +47,10 @@ class Server(uvicorn.Server):
         websockets: bool = False,
         **options: Any,
     ) -> None:
+        self._ending = asyncio.Event()
         super().__init__(
             uvicorn.Config(
-                closing_unread(app),
+                drained(closing_unread(app), self._ending),
                 http=http,
                 h11_max_incomplete_event_size=HEAD_BYTES,
                 access_log=False,  # a log of paths would contain the names of Secrets
@@ -70,7 +71,6 @@ class Server(uvicorn.Server):
         self._protocol = http
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: dict[asyncio.Task[None], float] = {}  # when each began; oldest first
-        self._ending = asyncio.Event()
 
     def end(self) -> None:
         """Let `serve` end after the requests that have arrived."""
@@ -97,9 +97,12 @@ class Server(uvicorn.Server):
             backoff = Backoff(longest_s=_LONGEST_ACCEPT_PAUSE_S)
             connection, _ = await until_done(accept, "", on=OSError, backoff=backoff)
             await self._until_handshake_possible()
-            opening = asyncio.create_task(self._open(connection))
-            self._handshakes[opening] = asyncio.get_running_loop().time()
-            opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            self._begin_opening(connection)
+
+    def _begin_opening(self, connection: socket.socket) -> None:
+        opening = asyncio.create_task(self._open(connection))
+        self._handshakes[opening] = asyncio.get_running_loop().time()
+        opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _until_handshake_possible(self) -> None:
         """Wait while there are too many handshakes; end the oldest when it has taken too long."""
@@ -151,16 +154,36 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer all requests that have arrived, and close the connections."""
-        for _ in range(_READING_PASSES):
-            await asyncio.sleep(0)
+        """Answer all requests that have arrived, and close the connections.
+
+        The kernel resets the connections that it still has when the listener closes, so all of them are accepted before.
+        """
+        for listener in sockets or ():
+            self._accept_queued(listener)
+        await _read_sockets()
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
+        if self._handshakes:
+            await asyncio.wait(self._handshakes, timeout=_PATIENCE_SECONDS)
+            await _read_sockets()
         if self._handshakes or self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)  # waits for 0.1 s at least
         for listener in sockets or ():
             listener.close()
+
+    def _accept_queued(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # BlockingIOError: there are no more
+            while len(self._handshakes) < MAX_HANDSHAKES:
+                connection, _ = listener.accept()
+                connection.settimeout(0)
+                self._begin_opening(connection)
+
+
+async def _read_sockets() -> None:
+    """Let the event loop read all sockets."""
+    for _ in range(_READING_PASSES):
+        await asyncio.sleep(0)
 
 
 def _web_socket(**options: Any) -> Any:

@@ -13,6 +13,8 @@ CONTAINER_PROGRAMS = ("agent", "sidecar", "gateway")
 """Modules with the programs of containers beside the control plane's. They start without the libraries of the command line, because each pod
 with a sidecar runs three of them before its application starts: with them, a start took 4 s of processor time, and not 0.3 s."""
 
+_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line and exit with the code of the command."""
@@ -21,10 +23,12 @@ def main() -> None:
         _run_in_container(name, *words)
     else:
         gc.set_threshold(*GC_THRESHOLDS)  # imports make no garbage; the search for it took a sixth of their time
-        from headgate.cli.app import app
-
         try:
+            from headgate.cli.app import app
+
             app(prog_name="headgate")
+        except KeyboardInterrupt:  # during the imports: later, the command itself ends with this code
+            _exit(_INTERRUPTED)
         except SystemExit as ended:
             if isinstance(ended.code, int):
                 _exit(ended.code)

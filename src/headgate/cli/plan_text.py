@@ -7,7 +7,7 @@ from rich.console import Console
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
 from headgate.plan.checks import CheckOutcome, CheckVerdict
-from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line
+from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line, tls_line
 from headgate.plan.plan import AccessRow, AccessRule, Differences, NewFinding, Rate, RequestChange, TlsChange
 from headgate.plan.planning import PlanStatus
 from headgate.plan.world import Origin
@@ -125,7 +125,7 @@ def _rate(rate: Rate) -> str:
 
 
 def _tls(change: TlsChange) -> Iterator[str]:
-    yield f"  {pod_list(change.pods)}: {change.before.lower()} -> {change.after.lower()}"
+    yield f"  {tls_line(change)}"
     yield from _causes(change.causes)
 
 

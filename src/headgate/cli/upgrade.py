@@ -157,11 +157,11 @@ class _Expected(NamedTuple):
             return f"a replica of headgate {after.version} from before is still active"
         if after.version != __version__:
             return f"the image has headgate {after.version} and not {__version__}"
-        known = self.before.proxies if self.before else ProxyCounts(total=0)
+        earlier = self.before.proxies if self.before else ProxyCounts(total=0)
         proxies = after.proxies
-        if proxies.refused > known.refused:
+        if proxies.refused > earlier.refused:
             return f"{pluralize(proxies.refused, 'proxy refuses', 'proxies refuse')} the configuration"
-        if waiting := proxies.lagging + max(0, proxies.disconnected - known.disconnected):
+        if waiting := proxies.lagging + max(0, proxies.disconnected - earlier.disconnected):
             return f"{waiting} of {pluralize(proxies.total, 'proxy is', 'proxies are')} not in sync"
         reasons = {problem.reason for problem in self.before.problems} if self.before else set()
         new = [problem for problem in _own_problems(after) if self.before and problem.reason not in reasons]

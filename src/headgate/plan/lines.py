@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headgate.compiler.report import Compiled, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
-from headgate.plan.plan import AccessRow, Differences, GatewayChange, RequestChange, plan
+from headgate.plan.plan import AccessRow, Differences, GatewayChange, RequestChange, TlsChange, plan
 from headgate.plan.words import callers_words
 from headgate.plan.world import World
 
@@ -26,8 +26,13 @@ def lines(plan: Differences) -> Iterator[str]:
     yield from (f"{finding.causes[0].object}: {finding.message}" for finding in plan.unreachable)
     yield from map(access_line, (*plan.lost, *plan.gained))
     yield from map(request_line, plan.requests)
-    yield from (f"TLS mode of {pod_list(change.pods)}: {change.before} -> {change.after}" for change in plan.tls)
+    yield from (f"TLS mode of {tls_line(change)}" for change in plan.tls)
     yield from map(gateway_line, plan.gateways)
+
+
+def tls_line(change: TlsChange) -> str:
+    """Return the old and the new TLS mode of pods in one line: `pods shop/web: permissive -> strict`."""
+    return f"{pod_list(change.pods)}: {change.before.lower()} -> {change.after.lower()}"
 
 
 def access_line(row: AccessRow) -> str:

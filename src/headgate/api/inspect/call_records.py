@@ -19,7 +19,7 @@ CALL_RECORDS = InspectResource(
     list=_list,
     columns=(
         ("Port", "The port of the pods.", lambda record: str(record.port)),
-        ("Protocol", "The protocol: http or tcp.", lambda record: record.protocol),
+        ("Protocol", "The protocol: HTTP or TCP.", lambda record: record.protocol),
         (
             "Caller",
             "The caller: a ServiceAccount, or a pod or address for plaintext.",
