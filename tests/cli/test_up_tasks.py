@@ -56,7 +56,7 @@ class StartRig:
         self._tasks: list[asyncio.Task[None]] = []
         live_state: Any = SimpleNamespace(feed=self.feed, wait_until_active=self._active)
         runtime = SimpleNamespace(failures=self.failures, logs=None)
-        current: Any = SimpleNamespace(store=self.store, live_state=live_state, runtime=runtime)
+        current: Any = SimpleNamespace(store=self.store, live_state=live_state, runtime=runtime, own_networks=False)
         reporter: Any = self.report
         self.up = UpTasks([directory], current, reporter)
 

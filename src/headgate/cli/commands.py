@@ -219,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "upgrade": Command(
         "upgrade:upgrade",
-        "Upgrade headgate on a Kubernetes cluster, with a check before and after.",
+        "Upgrade headgate on a Kubernetes cluster, with checks.",
         KUBERNETES,
         ("headgate upgrade --dry-run", "headgate upgrade --context kind-shop"),
         UNREACHABLE | _TIMEOUT | {EXIT_FAILURE: "an error, or a check failed"},
