@@ -117,7 +117,8 @@ def test_an_undeclared_port_is_denied_to_callers_without_a_rule_and_a_bypass_by_
     until(lambda: programmed(closed, "tlsconfig/strict")[0] == "True")
     closed.apply(service_to("late", BYPASS))
     until(lambda: closed.send(1, closed.request("late", 8080)) == {"web": 1})
-    (pod,) = [item["metadata"]["name"] for item in closed.get("pods")["items"]]
+    pods = [item["metadata"] for item in closed.get("pods")["items"]]  # also callers that have ended
+    (pod,) = [metadata["name"] for metadata in pods if metadata.get("labels", {}).get("app") == "web"]
     for what in ("traffictarget/readers", "tlsconfig/strict"):
         _, _, message = until(
             lambda what=what: found if (found := programmed(closed, what))[:2] == ("False", "NotEnforced") else None

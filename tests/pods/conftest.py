@@ -254,9 +254,10 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 
 def _has_sidecar(pod: dict[str, Any]) -> bool:
-    """Return whether a pod that is not being deleted has a sidecar, which is an init container since Kubernetes 1.29."""
+    """Return whether a pod that neither has ended nor is being deleted has a sidecar, an init container since Kubernetes 1.29."""
     containers = (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
-    return not is_deleted(pod) and any(item["name"] == SIDECAR for item in containers)
+    has_ended = pod["status"].get("phase") in {"Succeeded", "Failed"}  # as the pods of Jobs
+    return not has_ended and not is_deleted(pod) and any(item["name"] == SIDECAR for item in containers)
 
 
 def _endpoints(service: dict[str, Any], slices: Sequence[dict[str, Any]]) -> set[str]:

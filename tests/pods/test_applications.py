@@ -41,32 +41,30 @@ def _version(cluster: Cluster) -> tuple[int, int]:
     return int(version["major"]), int(version["minor"].rstrip("+"))
 
 
-@pytest.fixture
-def volume(shared_cluster: Cluster) -> Iterator[None]:
-    """A volume for the claim of the database: the cluster of the tests creates none by itself."""
+@pytest.fixture(scope="module")
+def host(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster with the applications' image, and a volume for their claim: the cluster of the tests creates none by itself."""
+    build_image(IMAGE, "--venv", BIN.parent, "--dist", "headgate")  # its Python has grpcio
     spec = {
         "capacity": {"storage": "10Mi"},
         "accessModes": ["ReadWriteOnce"],
-        "hostPath": {"path": "/var/tmp/application-voting", "type": "DirectoryOrCreate"},
+        "hostPath": {"path": str(tmp_path_factory.mktemp("volume")), "type": "Directory"},
         "claimRef": {"namespace": "application-voting", "name": "data-db-0"},
         "persistentVolumeReclaimPolicy": "Retain",
     }
-    shared_cluster.apply(
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "application-voting"}, "spec": spec}
-    )
-    yield
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "application-voting"}, "spec": spec}
+    shared_cluster.apply(volume)
+    yield shared_cluster
     shared_cluster.kubectl("delete", "pv", "application-voting", "--wait=false")
 
 
-@pytest.mark.usefixtures("volume")
 @pytest.mark.parametrize("application", CHECKS)
-def test_an_application_with_fixed_ports_runs_unchanged(application: str, shared_cluster: Cluster) -> None:
-    build_image(IMAGE, "--venv", BIN.parent, "--dist", "headgate")  # its Python has grpcio
+def test_an_application_with_fixed_ports_runs_unchanged(application: str, host: Cluster) -> None:
     name = f"application-{application.replace('_', '-')}"
-    shared_cluster.apply(mesh_namespace(name))
-    host = Namespace(shared_cluster, name)
-    written = [as_accepted(obj, shared_cluster) for obj in objects(application)]
-    host.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": written}))
-    wait_rolled_out(host)
-    shared_cluster.wait_in_sync(name)
-    CHECKS[application](host)
+    host.apply(mesh_namespace(name))
+    namespace = Namespace(host, name)
+    written = [as_accepted(obj, host) for obj in objects(application)]
+    namespace.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": written}))
+    wait_rolled_out(namespace)
+    host.wait_in_sync(name)
+    CHECKS[application](namespace)

@@ -47,6 +47,7 @@ def test_helm_installs_upgrades_and_uninstalls(empty_cluster: Cluster) -> None:
         assert cluster.get("deployment/headgate", SYSTEM)["spec"]["replicas"] == 1
         assert _sidecars(cluster) == before
         cluster.wait_in_sync(PLACE)  # with the next active replica, so that clients learn of the new pods
+        cluster.wait_ended(SYSTEM)  # until then, a replica from before may still add sidecars
         cluster.kubectl("-n", PLACE, "rollout", "restart", "deployment/website")
         cluster.wait_rolled_out(PLACE, "website")
         images = {image for _, image, _ in _sidecars(cluster)}
