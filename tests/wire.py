@@ -8,7 +8,6 @@ import errno
 import socket
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,6 @@ import uvloop
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
-PAUSES, LONGEST_PAUSE_S = 3, 0.25
 LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -249,11 +247,9 @@ class Load:
     """Continuous requests over some connections until `stop`; `counts` has the answers so far, by backend."""
 
     def __init__(self, network: Network, requests: Sequence[Request], *, most: int = 0, pause: float = 0.0) -> None:
-        """Start one connection for each of `requests`.
+        """Start one connection for each of `requests`, with a pause (seconds) after each answer.
 
-        `most` limits the number of requests; 0 means no limit. Without `pause`, the next request follows an answer at once.
-        Otherwise it follows after `pause` seconds, or longer, because a busy machine answers later: after `PAUSES` times the
-        duration of the last request.
+        `most` limits the number of requests; 0 means no limit.
         """
         self.counts: Counter[str] = Counter()
         self._left = most or -1
@@ -281,13 +277,12 @@ class Load:
         try:
             while self._left and not self._stopping:
                 self._left -= 1
-                begun = time.monotonic()
                 answer = await client.ask()
                 self.counts[answer.answered_by] += 1
-                if self._pause:
-                    await asyncio.sleep(max(self._pause, min(PAUSES * (time.monotonic() - begun), LONGEST_PAUSE_S)))
-                elif not answer.status:  # refused connections without a pause would take all processor time
-                    await asyncio.sleep(0.01)
+                if (
+                    self._pause or not answer.status
+                ):  # refused connections without a pause would take all processor time
+                    await asyncio.sleep(self._pause or 0.01)
         finally:
             client.close()
 
