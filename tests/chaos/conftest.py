@@ -61,9 +61,9 @@ def targets(up: Up) -> list[Target]:
 @pytest.fixture
 async def load(targets: list[Target]) -> AsyncIterator[TimedLoad]:
     """Run a load of eight clients, two for each target."""
-    found = TimedLoad(targets, clients=8)
-    found.start()
+    timed = TimedLoad(targets, clients=8)
+    timed.start()
     try:
-        yield found
+        yield timed
     finally:
-        await found.stop()
+        await timed.stop()

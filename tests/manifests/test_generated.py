@@ -74,9 +74,9 @@ def test_hooks_of_an_installation_are_objects_and_those_of_a_deletion_are_not(tm
         for name, hook in hooks.items()
     )
     program(programs, "helm", f"cat <<END\n{documents}END")
-    found = read([tmp_path])
-    assert found.problems == ()
-    assert sorted(item.key.name for item in found.objects) == ["init", "migrate"]
+    manifests = read([tmp_path])
+    assert manifests.problems == ()
+    assert sorted(manifest.key.name for manifest in manifests.objects) == ["init", "migrate"]
 
 
 def test_a_chart_without_helm_names_the_command_to_type(tmp_path, programs):

@@ -114,10 +114,7 @@ async def _state_before(client: InspectClient, installation: Installed) -> tuple
         problems += filter(None, [obstacle(before.version, __version__)])
         problems += [f"the mesh is not healthy: {problem.message}" for problem in _own_problems(before)]
         for finding in await _new_mistakes(client, installation):
-            about = finding.object
-            problems.append(
-                f"this version finds a mistake in {about.kind} {about.namespace}/{about.name}: {finding.message}"
-            )
+            problems.append(f"this version finds a mistake in {finding.object}: {finding.message}")
     except HeadgateError as error:
         problems.append(f"the mesh can't be checked: {error}")
     installer = Installer(client.client)

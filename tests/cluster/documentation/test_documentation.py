@@ -156,8 +156,8 @@ class Reader:
         for namespace in sorted(self._namespaces):
             self._run_pods(namespace)
         events = self._events()
-        found = [one for obj in self._objects for one in (*self._warnings(obj, events), *self._findings(obj))]
-        assert {reason for reason, _ in found} == expected, found
+        reported = [pair for obj in self._objects for pair in (*self._warnings(obj, events), *self._findings(obj))]
+        assert {reason for reason, _ in reported} == expected, reported
         return True
 
     def _run_pods(self, namespace: str) -> None:
