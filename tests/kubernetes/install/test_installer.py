@@ -1,6 +1,7 @@
 """Which parts of an installation depend on the API server: on its version, and on whether it answers."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from headgate.errors import NotFound, Unavailable
 from headgate.kubernetes.install import installer
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.resources.meta import timestamp
 from headgate.resources.schema.builders import RULES
 
 INSPECT = "v1beta1.inspect.headgate.dev"
@@ -46,13 +48,19 @@ async def test_definitions_have_rules_if_the_api_server_evaluates_them(minor: st
 
 
 class StartingCluster:
-    """An API server that gives these answers, one after the other; errors are raised. `requested` has the last words of the paths."""
+    """An API server that gives these answers, one after the other; errors are raised. `requested` has the last words of the paths.
 
-    def __init__(self, *answers: Any) -> None:
+    `replaced` are the pods of the control plane at each of the first requests for pods, later there are none.
+    """
+
+    def __init__(self, *answers: Any, replaced: Sequence[Any] = ()) -> None:
         self.requested: list[str] = []
         self._answers: Iterator[Any] = iter(answers)
+        self._replaced = iter(replaced)
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str, **_parameters: str) -> Any:
+        if path.endswith("/pods"):
+            return {"items": next(self._replaced, ())}
         self.requested.append(path.rpartition("/")[2])
         answer = next(self._answers)
         if isinstance(answer, Exception):
@@ -91,6 +99,22 @@ async def test_without_registered_apis_the_control_plane_is_ready_when_its_pods_
     cluster = StartingCluster(ready, NotFound("no APIService"))
     await Installer(cluster).wait_ready()  # type: ignore[arg-type]
     assert cluster.requested == ["headgate", INSPECT]
+
+
+async def test_replicas_of_the_installation_before_are_awaited_because_they_may_still_answer_webhook_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installer, "POLL_S", 0)
+    counts = {"updatedReplicas": 1, "replicas": 1, "readyReplicas": 1, "observedGeneration": 1}
+    ready = {"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": counts}
+    serving = {"metadata": {}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}
+    ending = {**serving, "metadata": {"deletionTimestamp": timestamp(time.time() + 30)}}
+    ended = {**ending, "status": {"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}}
+    on_a_dead_node = {**serving, "metadata": {"deletionTimestamp": timestamp(time.time() - 1)}}
+    replaced = [[serving, ending], [serving, ending], [serving, ended, on_a_dead_node]]
+    cluster = StartingCluster(*[ready] * 3, NotFound("no APIService"), replaced=replaced)
+    await Installer(cluster).wait_ready()  # type: ignore[arg-type]
+    assert cluster.requested == ["headgate"] * 3 + [INSPECT]
 
 
 class EndingCluster:

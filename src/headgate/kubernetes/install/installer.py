@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +24,7 @@ from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, epoch_seconds
 
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
@@ -252,20 +253,25 @@ class Installer:
     async def wait_ready(self) -> None:
         """Wait until all replicas of the control plane are ready and the aggregated APIs respond.
 
-        The API server may fail meanwhile: the many new definitions keep it busy, and a small one may restart.
+        Wait for the end of replaced replicas too: the API server keeps its connections to them, so they could still answer its
+        webhook calls with their own image and options. The API server may fail meanwhile: the many new definitions keep it busy, and a small one may restart.
         """
         while not await self._is_ready():  # noqa: ASYNC110 - the API server sends no event for this
             await asyncio.sleep(POLL_S)
 
     async def _is_ready(self) -> bool:
         try:
-            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)):
+            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)) or await self._has_ending_replicas():
                 return False
             if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
                 return True
             return bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
         except (NotFound, Unavailable):
             return False
+
+    async def _has_ending_replicas(self) -> bool:
+        replicas = await self._client.get(f"{_OWN_NAMESPACE}/pods", labelSelector=f"app.kubernetes.io/name={NAME}")
+        return any(_still_serves(pod, time.time()) for pod in replicas.get("items") or ())
 
     async def _path(self, obj: Object) -> str:
         """Return the API path of an object. Raises HeadgateError if the cluster does not serve its kind."""
@@ -339,6 +345,13 @@ def _blocked_by(obj: Object) -> Iterator[str]:
 def _is_ending(pod: Object) -> bool:
     """Return whether a pod is being deleted, or all of its containers have ended for good."""
     return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in {"Succeeded", "Failed"}
+
+
+def _still_serves(pod: Object, now: float) -> bool:
+    """Return whether a pod that is being deleted has containers that run, except if its node fails to end them in time."""
+    end = epoch_seconds(pod["metadata"].get("deletionTimestamp", ""))
+    statuses = pod["status"].get("containerStatuses") or ()
+    return now < end and any("running" in (status.get("state") or {}) for status in statuses)
 
 
 def _is_rolled_out(deployment: Object) -> bool:
