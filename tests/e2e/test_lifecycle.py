@@ -136,8 +136,11 @@ def test_an_ephemeral_headgate_keeps_no_state(new_mesh: Callable[..., RunningMes
     assert "web" in names
 
 
-def test_headgate_reports_and_restarts_an_envoy_that_was_killed(meshed: RunningMesh) -> None:
-    mesh = meshed
+def test_headgate_reports_and_restarts_an_envoy_that_was_killed(
+    new_mesh: Callable[..., RunningMesh], tmp_path: Path
+) -> None:
+    """Only the parent of a process learns its signal, so the mesh has not been restarted."""
+    mesh = new_mesh(manifests=site(tmp_path))
     first, mark = mesh.processes()["envoy"], len(mesh.lines)
     os.kill(first, signal.SIGKILL)
     message = mesh.line(lambda line: "trouble" in line, mark)["trouble"]

@@ -165,12 +165,15 @@ async def orphan(tmp_path: Path) -> int:
 async def test_an_envoy_survives_a_killed_headgate_and_is_adopted(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     process = envoy()
+    with process.log.open("a") as log:
+        log.write("[2026-01-31 12:00:00.125][7][error][config] an error of the first headgate's end\n")
     await process.start()
     assert process.state.get() == EnvoyState(pid=pid, adopted=True)
     await process.ready()
     os.kill(pid, signal.SIGKILL)
     state = await until(process, lambda state: bool(state.pid) and state.pid != pid)
     assert not state.adopted
+    assert state.failure == f"Envoy ended (its log is {process.log})"  # not an error of the time before the adoption
 
 
 async def test_an_envoy_with_other_inherited_file_descriptors_is_adopted(envoy: Start, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class EnvoyProcess:
         self._bootstrap = bootstrap
         self._directory = directory
         self._flags = flags
-        self._logged = 0  # the size of the log when this process started
+        self._logged = 0  # the size of the log when Envoy was started or adopted
         self._watching: asyncio.Task[int | None] | None = None
         self._supervisor = Supervisor(
             Program(
@@ -148,7 +148,7 @@ class EnvoyProcess:
     async def _prepare(self) -> tuple[Launch, Path]:
         path = self._directory / "bootstrap.json"
         write_private(path, self._bootstrap)
-        self._logged = self.log.stat().st_size if self.log.exists() else 0
+        self._logged = self._log_size()
         command = (str(self._binary), "-c", str(path), *self._flags.arguments())
         launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds, isolation=self.isolation)
         return launch, self.log
@@ -174,6 +174,7 @@ class EnvoyProcess:
         if record.fingerprint != self._digest() or not await self.admin.listens():
             await self._supervisor.end(TERM_S)
             return False
+        self._logged = self._log_size()
         self.state.set(EnvoyState(pid=record.identity.pid, adopted=True))
         return True
 
@@ -195,8 +196,11 @@ class EnvoyProcess:
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
+    def _log_size(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
+
     def _last_error(self, code: int | None = None) -> str:
-        """Return the last error in Envoy's log and the path of the log.
+        """Return the last error that Envoy has logged since its start or adoption, and the path of the log.
 
         When a signal ended Envoy, the last lines are a backtrace. Then only the limit of inotify instances is reported.
         """
@@ -204,12 +208,10 @@ class EnvoyProcess:
             content = self.log.read_bytes()
         except OSError:
             content = b""
-        if code == ABORTED:
-            since_start = content[self._logged :].decode(errors="replace").splitlines()
-            if message := message_from_envoy(since_start, "this machine"):
-                return f": {message} (its log is {self.log})"
-        lines = content.decode(errors="replace").splitlines()[-SEARCHED_LINES:]
-        logged = [line for line in lines if line.strip()] if code is None or code <= 128 else []
+        lines = content[self._logged :].decode(errors="replace").splitlines()
+        if code == ABORTED and (message := message_from_envoy(lines, "this machine")):
+            return f": {message} (its log is {self.log})"
+        logged = [line for line in lines[-SEARCHED_LINES:] if line.strip()] if code is None or code <= 128 else []
         errors = [line for line in logged if _ERROR.search(line)] or logged
         text = f": {_PREFIX.sub('', errors[-1]).strip()}" if errors else ""
         return f"{text} (its log is {self.log})"
