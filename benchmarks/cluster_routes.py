@@ -11,17 +11,15 @@ from benchmarks import routes
 from tests.e2e.gateway_api.objects import PORT, edge_gateway
 from tests.pods.cluster_host import traffic_deployment
 from tests.pods.conftest import (
-    IMAGE,
     SYSTEM,
-    CannotStart,
     Cluster,
     active_pod,
-    build_second_image,
     http_service,
     program,
     started,
 )
 from tests.pods.gateway_api import install_gateway_api
+from tests.pods.kit import IMAGE, CannotStart, build_second_image
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
 from tests.wire import Address, Network
 

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.pods.conftest import (
-    IMAGE,
     SYSTEM,
-    CannotStart,
     Cluster,
     active_pod,
     app_deployment,
@@ -27,6 +25,7 @@ from tests.pods.conftest import (
     split_in,
     started,
 )
+from tests.pods.kit import IMAGE, CannotStart
 from tests.waiting import until
 
 from headgate.envoy.proxy_container import ADMIN_SOCKET, DIRECTORY

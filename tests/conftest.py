@@ -31,6 +31,8 @@ TOGETHER = (PODS, "tests/cluster")
 Each API server needs a processor for half a minute to start. Four that start at once can be so slow that a replica of the
 control plane loses its Lease.
 """
+BESIDE = tuple(f"{PODS}/test_{name}.py" for name in ("applications", "gateways", "jobs", "probes", "stateful_sets"))
+"""Modules with pods that a second process runs: half of those that use `shared_cluster`, by their time."""
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,
     "tests/standalone/apiserver/test_kubectl.py",
@@ -113,10 +115,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives the tests of a file to one worker, and those of all modules that share a cluster or an API server."""
+    """Gives the tests of a file to one worker, and those of modules that share a cluster or an API server."""
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
+        if scope in BESIDE:
+            return f"beside {PODS}"
         return next((directory for directory in TOGETHER if scope.startswith(f"{directory}/")), scope)
 
 
@@ -136,8 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _use_of_cluster(item: pytest.Item) -> int:
     fixtures = getattr(item, "fixturenames", ())
-    names = ("shared_cluster", "", "emptied", "empty_cluster")
-    return next((rank for rank, name in enumerate(names) if name in fixtures), 1)
+    names = ("shared_cluster", "disturbed", "", "emptied", "empty_cluster")
+    return next((rank for rank, name in enumerate(names) if name in fixtures), 2)
 
 
 def pytest_collection_finish() -> None:

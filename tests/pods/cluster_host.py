@@ -14,7 +14,6 @@ from tests.e2e.gateway_api.hosts import NAMES, SiteBackend
 from tests.e2e.gateway_api.objects import edge_gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.pods.conftest import (
-    SECOND_IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -23,6 +22,7 @@ from tests.pods.conftest import (
     until,
     wait_for_port,
 )
+from tests.pods.kit import SECOND_IMAGE
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 from tests.wire import Address, Answer, Network, Request, ask_once
 

@@ -1,11 +1,6 @@
-"""A real Kubernetes cluster with real pods, in which headgate is installed.
-
-HEADGATE_TEST_CLUSTER names a directory with the programs `up`, `down`, `env` and `build-image`, which start such a
-cluster on this machine, end it, print its environment, and load an image into it. One cluster runs at a time.
-"""
+"""A real Kubernetes cluster with real pods, in which headgate is installed (`kit.py` starts it)."""
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -13,8 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,23 +19,13 @@ from tests.api_client import MERGE, Api
 from tests.delivery import is_programmed
 from tests.make import objects
 from tests.make.objects import Object
+from tests.pods import kit
+from tests.pods.kit import BIN, IMAGE, SECOND_IMAGE, CannotStart, Sharing
 from tests.ports import free_port
 
-IMAGE = "localhost/headgate:test"
-SECOND_IMAGE = "localhost/headgate:second"
-"""Has headgate too, and in addition nginx, if this machine has it, and the program of `traffic_pod`."""
-VOLUME_SYNC_S = 20
-"""Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 NAMESPACES_OF_KUBERNETES = ("default", "kube-node-lease", "kube-public", "kube-system")
 APPLICATION = "localhost/base:dev"
-BIN = Path(sys.executable).parent
-TESTS = Path(__file__).parent.parent
-ENVIRONMENT = ("--venv", BIN.parent, "--dist", "headgate")
-"""Options of `build-image` that add headgate."""
-PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
-SELDOM_COLLECTED = ("env", "GOGC=400")
-"""Lets the programs of Kubernetes collect garbage seldom, which is a fifth of the processor time of an API server."""
-START_S, COMMAND_S = 240, 300
+COMMAND_S = 300
 TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
 PATIENCE_S = 120
@@ -50,6 +33,7 @@ PATIENCE_S = 120
 POLL_S, COMMAND_POLL_S = 0.1, 0.5
 T = TypeVar("T")
 SYSTEM = "headgate-system"
+INSTALLED = "installed"
 ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
 HELD = "/tmp/held"
@@ -93,7 +77,8 @@ class Cluster:
 
     Waits call the API: kubectl takes 0.1 s of processor time, the CLI of headgate 0.7 s, and a call of `api` 3 ms. A pod with a
     sidecar takes 2 s to start, and its Envoy then 0.35 % of a processor while there are no requests.
-    `work` is the directory of the cluster's files, `host_address` the address of this machine for pods.
+    `work` is the directory of the cluster's files, `host_address` the address of this machine for pods. `created` has the
+    names of the namespaces that `apply` has created.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -102,6 +87,7 @@ class Cluster:
         self.kubeconfig = Path(environment["KUBECONFIG"])
         self.api = Api(self.kubeconfig)
         self._environment = os.environ | environment
+        self.created: set[str] = set()
         self._applied: dict[str, Object] = {}  # by path, what `apply` has written last
 
     def run(self, *command: object, stdin: str = "") -> str:
@@ -144,6 +130,8 @@ class Cluster:
             path = f"{collection}/{obj['metadata']['name']}"
             try:
                 self.api.call("POST", collection, obj)
+                if obj["kind"] == "Namespace":
+                    self.created.add(obj["metadata"]["name"])
             except AssertionError as error:
                 if "AlreadyExists" not in str(error):
                     raise
@@ -305,112 +293,97 @@ def wait_for_port(host: str, port: int) -> None:
     until(connects, f"a connection to {host}:{port}")
 
 
-class CannotStart(Exception):
-    """No cluster can be started here; the message says why."""
+class SharedInstallation:
+    """The cluster of all modules, and its installation of headgate."""
 
-
-class Sharing:
-    """The cluster of all modules, which run one after the other, and its installation of headgate."""
-
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
         self._cluster: Cluster | None = None
-        self._options: Sequence[str] = ()
-        self._is_installed = False
 
-    def cluster(self) -> Cluster:
-        """Return the cluster, which starts if it does not run. Raises CannotStart."""
+    def cluster(self, *, alone: bool) -> Cluster:
+        """Return the cluster, which starts if it does not run, to be used alone or beside another module. Raises CannotStart."""
+        self._sharing.use(alone=alone)
         if self._cluster is None:
-            self._cluster = self._stack.enter_context(started())
-            build_second_image()
-            nginx = ("--nginx-image", SECOND_IMAGE) if shutil.which("nginx") else ()
-            self._options = ("--image", IMAGE, "--custom-metrics", *nginx)
+            self._cluster = Cluster(kit.environment())
         return self._cluster
 
-    def installed(self) -> Cluster:
+    def installed(self, *, alone: bool) -> Cluster:
         """Return the cluster with headgate. Raises CannotStart."""
-        cluster = self.cluster()
-        if not self._is_installed:
-            cluster.headgate("install", *self._options)
-            self._is_installed = True
+        cluster = self.cluster(alone=alone)
+        nginx = ("--nginx-image", SECOND_IMAGE) if shutil.which("nginx") else ()
+        options = ("--image", IMAGE, "--custom-metrics", *nginx)
+        self._sharing.once(INSTALLED, lambda: cluster.headgate("install", *options))
         return cluster
 
     def changed(self) -> None:
         """Note that a module has changed the installation: the next module that needs it installs it again."""
-        self._is_installed = False
+        self._sharing.forget(INSTALLED)
 
     def end(self) -> None:
-        """End the cluster if it runs."""
-        self._cluster = None
-        self._stack.close()
+        """Leave the cluster. It ends when no process uses it any more."""
+        if self._cluster:
+            self._cluster.api.close()
+        self._sharing.leave()
 
 
-def build_second_image() -> None:
-    """Make SECOND_IMAGE available to the cluster's nodes."""
-    sources = "e2e", "protocols.py", "wire.py", "pods/traffic_pod.py"
-    added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
-    nginx = shutil.which("nginx")
-    programs = _added_files(nginx) if nginx else []
-    build_image(SECOND_IMAGE, *ENVIRONMENT, *added, *programs, "--env", "PYTHONPATH=/opt/tests")
-
-
-def _added_files(program: str) -> list[str]:
-    """Return options of `build_image` that add a program and its libraries."""
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    paths = [program, *(word for word in listed.split() if word.startswith("/"))]
-    return [option for path in paths for option in ("--add", f"{Path(path).resolve()}:{path}")]
-
-
-@pytest.fixture(scope="session")
-def sharing() -> Iterator[Sharing]:
-    """Start and end the cluster that modules share."""
-    found = Sharing()
-    yield found
-    found.end()
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[SharedInstallation]:
+    """The cluster that modules share. It ends with the last module in tests/pods, whichever process runs it."""
+    run = tmp_path_factory.getbasetemp()
+    shared = SharedInstallation(Sharing(run if worker_id == "master" else run.parent))
+    yield shared
+    shared.end()
 
 
 @pytest.fixture(scope="module")
-def shared_cluster(sharing: Sharing) -> Iterator[Cluster]:
-    """A cluster with headgate for modules that leave it as it is, except for namespaces, which are deleted."""
-    with _namespaces_of_module(sharing.installed) as cluster:
+def shared_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
+    """A cluster with headgate for modules that leave it as it is, except for their namespaces. Another module may run beside them."""
+    with _namespaces_of_module(lambda: shared.installed(alone=False)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def installed(sharing: Sharing) -> Iterator[Cluster]:
-    """The cluster with headgate for modules that disturb it or change its options."""
-    with _namespaces_of_module(sharing.installed) as cluster:
+def disturbed(shared: SharedInstallation) -> Iterator[Cluster]:
+    """The cluster with headgate for modules that end replicas or rotate roots, and leave the installation as it is."""
+    with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
         yield cluster
-    sharing.changed()
 
 
 @pytest.fixture(scope="module")
-def cluster(sharing: Sharing) -> Iterator[Cluster]:
+def installed(shared: SharedInstallation) -> Iterator[Cluster]:
+    """The cluster with headgate for modules that change its installation."""
+    with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
+        yield cluster
+    shared.changed()
+
+
+@pytest.fixture(scope="module")
+def cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster for modules that install headgate with their own options over an installation."""
-    with _namespaces_of_module(sharing.cluster) as cluster:
+    with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
         yield cluster
-    sharing.changed()
+    shared.changed()
 
 
 @pytest.fixture(scope="module")
-def emptied(sharing: Sharing) -> Iterator[Cluster]:
+def emptied(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster with headgate, and without namespaces of other modules, for tests that remove the installation."""
-    with _namespaces_of_module(sharing.installed) as cluster:
+    with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
         _delete_namespaces(cluster)
         yield cluster
-    sharing.changed()
+    shared.changed()
 
 
 @pytest.fixture(scope="module")
-def empty_cluster(sharing: Sharing) -> Iterator[Cluster]:
+def empty_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster without headgate and without namespaces of other modules, which runs last."""
-    with _namespaces_of_module(sharing.cluster) as cluster:
+    with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
         _delete_namespaces(cluster)
         if f"namespace/{SYSTEM}" in cluster.namespaces():
             until(lambda: cluster.headgate("uninstall"))
             cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
         yield cluster
-    sharing.changed()
+    shared.changed()
 
 
 def _delete_namespaces(cluster: Cluster) -> None:
@@ -429,92 +402,19 @@ def _namespaces_of_module(start: Callable[[], Cluster]) -> Iterator[Cluster]:
         cluster = start()
     except CannotStart as error:
         pytest.skip(str(error))
-    before = cluster.namespaces()
+    earlier = set(cluster.created)
     yield cluster
-    if new := cluster.namespaces() - before - {f"namespace/{SYSTEM}"}:
-        cluster.kubectl("delete", "--wait=false", *new)
+    if new := cluster.created - earlier:
+        cluster.kubectl("delete", "--wait=false", *(f"namespace/{name}" for name in sorted(new)))
 
 
 @contextlib.contextmanager
 def started() -> Iterator[Cluster]:
     """Start a cluster, and load headgate's image into it, for the `with` block. Raises CannotStart."""
-    kit = _kit()
-    if not (kit / "up").is_file():
-        raise CannotStart("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
-    if os.geteuid() != 0:
-        raise CannotStart("only root can start a Kubernetes cluster")
-    with Path(tempfile.gettempdir(), "headgate-test-cluster.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = Path(
-            tempfile.gettempdir(), f"headgate-test-cluster-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
-        )
-        reason = failed.read_text() if failed.exists() else _failure(*SELDOM_COLLECTED, kit / "up")
-        if reason:
-            failed.write_text(reason)  # the other modules of this run don't try again
-            raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
-        try:
-            sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
-            if reason := _failure(kit / "build-image", IMAGE, *ENVIRONMENT, "--env", sync):
-                raise CannotStart(f"no image can be built here: {reason}")
-            _weigh_pods()
-            cluster = Cluster(_environment(_run(kit / "env")))
-            with contextlib.closing(cluster.api):
-                yield cluster
-        finally:
-            _run(kit / "down")
-
-
-def _weigh_pods() -> None:
-    """Let the pods together weigh as much as 16 programs of the cluster, where the kubelet has given them a control group.
-
-    By default they weigh as much as one process for each processor: beside 60 processes, 26 pods did not start within 2 minutes.
-    The cluster's programs have the niceness of this process. Each step divides a process's weight by 1.25.
-    """
-    if PODS_SHARES.exists():
-        PODS_SHARES.write_text(str(round(16 * 1024 / 1.25 ** os.nice(0))))
-
-
-def build_image(tag: str, *options: object) -> None:
-    """Make an image with Python, and with what the options of `build-image` add, available to the cluster's nodes.
-
-    containerd can remove a layer as garbage while it imports a second image that has this layer. Then it lacks the layer,
-    and the next import brings it.
-    """
-    command = (_kit() / "build-image", tag, *options)
-    if reason := _failure(*command):
-        assert "not found" in reason, f"{command}:\n{reason}"
-        _run(*command)
-
-
-def node_exec(*command: str) -> list[str]:
-    """Return a command that runs another command in the network namespace of the node."""
-    return [str(_kit() / "node-exec"), *command]
-
-
-def _kit() -> Path:
-    return Path(os.environ.get("HEADGATE_TEST_CLUSTER", "missing"))
-
-
-def _failure(*command: object) -> str:
-    """Run a program; return the end of its error output if it fails, else an empty string."""
-    words = [str(word) for word in command]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
-    except subprocess.TimeoutExpired:
-        return f"{words[0]} has not ended after {START_S} s"
-    return (done.stderr[-500:] or f"exit code {done.returncode}") if done.returncode else ""
-
-
-def _run(*command: object) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=START_S, check=False)
-    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stderr}"
-    return done.stdout
-
-
-def _environment(exports: str) -> dict[str, str]:
-    """Return the variables of lines such as `export KUBECONFIG=/path`."""
-    shell = subprocess.run(["bash", "-c", f"{exports}\nenv -0"], capture_output=True, text=True, check=True).stdout
-    return dict(line.partition("=")[::2] for line in shell.split("\0") if line)
+    with kit.started() as environment:
+        cluster = Cluster(environment)
+        with contextlib.closing(cluster.api):
+            yield cluster
 
 
 def lease_holder(cluster: Cluster) -> str:

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 from tests.e2e.applications.checks import CHECKS, IMAGE, objects, wait_rolled_out
-from tests.pods.conftest import BIN, Cluster, build_image, mesh_namespace
+from tests.pods.conftest import (
+    Cluster,
+    mesh_namespace,
+)
+from tests.pods.kit import BIN, build_image
 
 
 class Namespace:

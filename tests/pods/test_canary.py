@@ -9,7 +9,6 @@ import pytest
 from tests.make.objects import Object, canary
 from tests.make.rollouts import message_of, state_of
 from tests.pods.conftest import (
-    BIN,
     Cluster,
     active_pod,
     app_deployment,
@@ -19,6 +18,7 @@ from tests.pods.conftest import (
     mesh_namespace,
     until,
 )
+from tests.pods.kit import BIN
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"

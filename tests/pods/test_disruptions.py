@@ -15,7 +15,6 @@ import pytest
 from tests.api_client import Api
 from tests.pods.api_faults import ApiFaults
 from tests.pods.conftest import (
-    BIN,
     COMMAND_POLL_S,
     PATIENCE_S,
     SYSTEM,
@@ -37,6 +36,7 @@ from tests.pods.conftest import (
     until,
     wait_replicas,
 )
+from tests.pods.kit import BIN
 from tests.pods.load import CONNECTIONS, PAUSE_S, failures, load
 from tests.pods.test_split import COUNT
 

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from tests.draws import fits
 from tests.pods.conftest import (
-    BIN,
     COMMAND_POLL_S,
     Cluster,
     app_deployment,
-    build_image,
     is_deleted,
     mesh_namespace,
     until,
     wait_for_port,
 )
 from tests.pods.gateway_api import install_gateway_api
+from tests.pods.kit import BIN, build_image
 from tests.pods.test_gateways import address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

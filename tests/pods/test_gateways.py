@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.make.objects import Object, canary, config_map, gateway, headgate_keys, listener, route, rule
 from tests.pods.conftest import (
-    SECOND_IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -20,6 +19,7 @@ from tests.pods.conftest import (
     wait_for_port,
 )
 from tests.pods.gateway_api import install_gateway_api
+from tests.pods.kit import SECOND_IMAGE
 from tests.pods.load import failures, load
 
 from headgate.resources.gateway_api.proxies import proxy_name

@@ -2,8 +2,6 @@
 
 from tests.helm import CHART, helm_program
 from tests.pods.conftest import (
-    IMAGE,
-    SECOND_IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -11,6 +9,7 @@ from tests.pods.conftest import (
     http_service,
     mesh_namespace,
 )
+from tests.pods.kit import IMAGE, SECOND_IMAGE
 from tests.pods.load import failures, load
 from tests.pods.test_install import leftovers
 

@@ -5,7 +5,16 @@ import json
 import pytest
 from tests.make.objects import Object
 from tests.make.smi_definitions import ORIGINS
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, app_deployment, is_deleted, mesh_namespace, split_in, until
+from tests.pods.conftest import (
+    SYSTEM,
+    Cluster,
+    app_deployment,
+    is_deleted,
+    mesh_namespace,
+    split_in,
+    until,
+)
+from tests.pods.kit import IMAGE
 
 PLACE = "installed"
 OPTIONS = ("--image", IMAGE, "--replicas", 1)

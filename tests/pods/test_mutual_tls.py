@@ -17,11 +17,11 @@ from tests.pods.conftest import (
     http_service,
     kill_program,
     mesh_namespace,
-    node_exec,
     program,
     until,
     wait_replicas,
 )
+from tests.pods.kit import node_exec
 from tests.pods.load import failures, load
 
 from headgate.kubernetes.names import XDS_PORT
@@ -61,18 +61,18 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def bank(shared_cluster: Cluster) -> Cluster:
+def bank(disturbed: Cluster) -> Cluster:
     """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
-    shared_cluster.apply(mesh_namespace(BANK), mesh_namespace(OUTSIDE, injected=False))
+    disturbed.apply(mesh_namespace(BANK), mesh_namespace(OUTSIDE, injected=False))
     server = held(app_deployment(BANK, "accounts"))
     del server["spec"]["template"]["spec"]["containers"][0]["ports"]  # only the Service names the port
     for place in (BANK, OUTSIDE):
-        shared_cluster.apply(
+        disturbed.apply(
             http_service(place, "accounts", app="accounts"),
             server if place == BANK else app_deployment(place, "accounts"),
             app_deployment(place, "client", command=["sleep", "infinity"]),
         )
-    shared_cluster.apply(
+    disturbed.apply(
         {
             "apiVersion": "headgate.dev/v1beta1",
             "kind": "TLSConfig",
@@ -81,11 +81,11 @@ def bank(shared_cluster: Cluster) -> Cluster:
         }
     )
     for place in (BANK, OUTSIDE):
-        shared_cluster.wait_rolled_out(place, "accounts", "client")
-    shared_cluster.wait_programmed("tlsconfig/strict", BANK)
-    shared_cluster.wait_in_sync(BANK)
-    until(lambda: {*shared_cluster.python(OUTSIDE, "client", SEND, "accounts", "/")} == {200}, "nodes know the Service")
-    return shared_cluster
+        disturbed.wait_rolled_out(place, "accounts", "client")
+    disturbed.wait_programmed("tlsconfig/strict", BANK)
+    disturbed.wait_in_sync(BANK)
+    until(lambda: {*disturbed.python(OUTSIDE, "client", SEND, "accounts", "/")} == {200}, "nodes know the Service")
+    return disturbed
 
 
 @contextmanager

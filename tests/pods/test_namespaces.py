@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from tests.pods.conftest import (
-    BIN,
     COMMAND_POLL_S,
-    IMAGE,
     Cluster,
     app_deployment,
     graceful,
@@ -18,6 +16,7 @@ from tests.pods.conftest import (
     split_in,
     until,
 )
+from tests.pods.kit import BIN, IMAGE
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
 

@@ -9,7 +9,6 @@ import pytest
 from tests.make.objects import tls_config
 from tests.pod_security import violations
 from tests.pods.conftest import (
-    IMAGE,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -19,6 +18,7 @@ from tests.pods.conftest import (
     mesh_namespace,
     until,
 )
+from tests.pods.kit import IMAGE
 from tests.pods.test_split import COUNT
 
 PLACE, OUTSIDE = "locked-down", "locked-down-outside"

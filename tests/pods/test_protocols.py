@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 from tests.make.objects import Object, port, service
-from tests.pods.conftest import IMAGE, Cluster, app_deployment, mesh_namespace, split_in
+from tests.pods.conftest import (
+    Cluster,
+    app_deployment,
+    mesh_namespace,
+    split_in,
+)
+from tests.pods.kit import IMAGE
 
 PLACE = "protocols"
 PORTS = {"mysql": 3306, "redis": 6379, "tls": 8443, "grpc": 9090, "h2c": 9091, "ws": 8081}

@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from tests.make.objects import tls_config
 from tests.pods.conftest import (
-    BIN,
     SYSTEM,
     Cluster,
     active_pod,
@@ -23,6 +22,7 @@ from tests.pods.conftest import (
     mesh_namespace,
     until,
 )
+from tests.pods.kit import BIN
 from tests.pods.load import failures, load
 
 from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
@@ -49,11 +49,11 @@ print(json.dumps([chain["inline_string"], trusted["inline_string"]]))
 
 
 @pytest.fixture(scope="module")
-def bank(shared_cluster: Cluster) -> Cluster:
+def bank(disturbed: Cluster) -> Cluster:
     """Two servers and a client for each, with strict mutual TLS. `ledger` has a TCP port: each connection is a handshake."""
     servers = (graceful(app_deployment(BANK, name), seconds=SERVED_S) for name in SERVERS)
     clients = (app_deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor"))
-    shared_cluster.apply(
+    disturbed.apply(
         mesh_namespace(BANK),
         http_service(BANK, "accounts", app="accounts"),
         _tcp(http_service(BANK, "ledger", app="ledger")),
@@ -61,9 +61,9 @@ def bank(shared_cluster: Cluster) -> Cluster:
         *servers,
         *clients,
     )
-    shared_cluster.wait_rolled_out(BANK, *SERVERS, "client", "auditor")
-    shared_cluster.wait_programmed("tlsconfig/strict", BANK)
-    return shared_cluster
+    disturbed.wait_rolled_out(BANK, *SERVERS, "client", "auditor")
+    disturbed.wait_programmed("tlsconfig/strict", BANK)
+    return disturbed
 
 
 def _tcp(obj: dict[str, Any]) -> dict[str, Any]:

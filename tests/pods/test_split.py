@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from tests.pods.conftest import (
     APPLICATION,
-    BIN,
     COMMAND_POLL_S,
-    IMAGE,
     SYSTEM,
     Cluster,
     active_pod,
@@ -27,6 +25,7 @@ from tests.pods.conftest import (
     until,
     wait_replicas,
 )
+from tests.pods.kit import BIN, IMAGE
 
 SHOP = "shop"
 COUNT = """
@@ -68,8 +67,8 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(shared_cluster: Cluster) -> Shop:
-    installed = shared_cluster
+def shop(disturbed: Cluster) -> Shop:
+    installed = disturbed
     installed.apply(
         mesh_namespace(SHOP),
         http_service(SHOP, "website", part="website"),

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 
 import pytest
 from tests.make.objects import Object, port, service, split, tls_config, with_spec
-from tests.pods.conftest import BIN, Cluster, app_deployment, is_deleted, is_ready, mesh_namespace, until
+from tests.pods.conftest import (
+    Cluster,
+    app_deployment,
+    is_deleted,
+    is_ready,
+    mesh_namespace,
+    until,
+)
+from tests.pods.kit import BIN
 
 PLACE = "stateful"
 HTTP, TCP, COUNT = 8080, 8081, 20

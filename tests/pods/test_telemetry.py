@@ -15,7 +15,6 @@ import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.make.objects import Object, gateway, route, rule
 from tests.pods.conftest import (
-    IMAGE,
     Cluster,
     app_deployment,
     counted,
@@ -26,6 +25,7 @@ from tests.pods.conftest import (
     wait_for_port,
 )
 from tests.pods.gateway_api import install_gateway_api
+from tests.pods.kit import IMAGE
 
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 

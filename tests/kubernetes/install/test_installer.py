@@ -50,7 +50,7 @@ async def test_definitions_have_rules_if_the_api_server_evaluates_them(minor: st
 class StartingCluster:
     """An API server that gives these answers, one after the other; errors are raised. `requested` has the last words of the paths.
 
-    `replaced` are the pods of the control plane at each of the first requests for pods, later there are none.
+    `replaced` has the pods of the control plane at each of the first requests for pods; later there are none.
     """
 
     def __init__(self, *answers: Any, replaced: Sequence[Any] = ()) -> None:
