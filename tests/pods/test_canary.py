@@ -27,11 +27,11 @@ PAUSE_S = 0.02
 
 
 @pytest.fixture(scope="module")
-def shop(shared_cluster: Cluster) -> Cluster:
+def shop(disturbed: Cluster) -> Cluster:
     """A client, and a Service in three versions, of which `broken` fails half of its requests."""
     broken = app_deployment(PLACE, "broken", part="website", version="broken")
     broken["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "FAIL_RATE", "value": "0.5"}]
-    shared_cluster.apply(
+    disturbed.apply(
         mesh_namespace(PLACE),
         http_service(PLACE, "website", part="website"),
         *(http_service(PLACE, f"website-{version}", version=version) for version in ("v1", "v2", "broken")),
@@ -40,9 +40,9 @@ def shop(shared_cluster: Cluster) -> Cluster:
         broken,
         app_deployment(PLACE, "client", command=["sleep", "infinity"]),
     )
-    shared_cluster.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
-    shared_cluster.wait_in_sync(PLACE)
-    return shared_cluster
+    disturbed.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
+    disturbed.wait_in_sync(PLACE)
+    return disturbed
 
 
 def stepped_canary(version: str) -> Object:
