@@ -392,7 +392,7 @@ def _delete_namespaces(cluster: Cluster) -> None:
     for name in left:
         cluster.kubectl("-n", name.partition("/")[2], "delete", "pods", "--all", "--force", "--grace-period=0")
     if left:
-        cluster.kubectl("wait", "--for=delete", *left, f"--timeout={PATIENCE_S}s")
+        cluster.kubectl("delete", "--ignore-not-found", *left, f"--timeout={PATIENCE_S}s")
 
 
 @contextlib.contextmanager
@@ -405,7 +405,7 @@ def _namespaces_of_module(start: Callable[[], Cluster]) -> Iterator[Cluster]:
     earlier = set(cluster.created)
     yield cluster
     if new := cluster.created - earlier:
-        cluster.kubectl("delete", "--wait=false", *(f"namespace/{name}" for name in sorted(new)))
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "namespace", *sorted(new))
 
 
 @contextlib.contextmanager
