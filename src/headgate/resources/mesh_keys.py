@@ -18,8 +18,13 @@ FILES_MANAGER = "headgate-files"
 APPLIED_POSITION = "headgate.dev/applied-position"
 """Annotation of an object that headgate applied from a file: `FILE:LINE` of its manifest then."""
 LABELS = frozenset(
-    {INJECT, PARAMETERS, "headgate.dev/active"}
-)  # headgate.dev/active marks the active replica of the control plane
+    {
+        INJECT,
+        PARAMETERS,
+        "headgate.dev/active",  # A replica of the control plane writes this label and the next one on its pod.
+        "headgate.dev/converts",
+    }
+)
 """The labels that headgate reads or writes."""
 _PLACES = {
     key: tuple(kind.kind for kind in KINDS if key in kind.annotations)
