@@ -1,6 +1,6 @@
 """Run the scenarios of `routes` on a real cluster: a Gateway with a proxy of its own, called from outside the cluster.
 
-HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster (`tests/pods/conftest.py`).
+HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster (`tests/pods/kit.py`).
 """
 
 import contextlib

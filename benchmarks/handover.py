@@ -1,6 +1,6 @@
 """Measure planned handovers on a real cluster: how long sidecars have no control plane when the active replica is deleted.
 
-HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster (`tests/pods/conftest.py`).
+HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster (`tests/pods/kit.py`).
 """
 
 import contextlib
