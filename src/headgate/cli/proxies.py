@@ -1,7 +1,6 @@
 """`headgate proxies`: show the resources that each proxy has acknowledged and rejected, and the time of its last ACK."""
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -13,9 +12,9 @@ from headgate.cli.common_options import Output, duration, namespace_option
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, make_table, print_table, stdout, usage_error
-from headgate.formatting import NONE, age, pluralize
+from headgate.formatting import NONE, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
-from headgate.resources.meta import epoch_seconds
+from headgate.resources.meta import since
 
 STYLES: Mapping[ProxyState, str] = {
     "InSync": "green",
@@ -196,8 +195,3 @@ def _types(every: Sequence[ResourceType]) -> Table:
         )
         types.add_row(*cells, since(counts.last_acknowledged_time), style=style)
     return types
-
-
-def since(moment: str | None) -> str:
-    """Return the age of a timestamp, such as `5m`."""
-    return age(time.time() - epoch_seconds(moment)) if moment else NONE

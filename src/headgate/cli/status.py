@@ -14,7 +14,6 @@ from headgate.cli.connection import remains_texts
 from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
-from headgate.cli.proxies import since
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
@@ -27,6 +26,7 @@ from headgate.resources.mesh_status import (
     MeshStatus,
     ProxyCounts,
 )
+from headgate.resources.meta import since
 
 
 @with_api_options

@@ -95,7 +95,8 @@ class TrafficTargets:
             return ()
         route = self._snapshot.objects[name]
         if isinstance(route, TCPRoute):
-            return (ConnectionRule(name=name.name, ports=tuple(sorted(set(route.spec.matches.ports)))),)
+            matches = route.spec.matches
+            return (ConnectionRule(name=name.name, ports=tuple(sorted(set(matches.ports))) if matches else ()),)
         return tuple(self._requests(key, rule, name, field))
 
     def _requests(self, key: Key, rule: Rule, group: Key, field: str) -> Iterator[RequestRule]:
@@ -165,15 +166,15 @@ def _grant(
     return Grant(
         origin=key,
         sources=tuple(sorted(sources)),
-        port=target.spec.destination.port,
+        port=target.spec.destination.port or 0,
         requests=tuple(part for part in allowed if isinstance(part, RequestRule)),
         connections=tuple(part for part in allowed if isinstance(part, ConnectionRule)),
     )
 
 
-def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
-    """Return whether a rule applies to one of the ports; `only` limits the ports to this number, and 0 means all ports."""
-    meant = [port for port in ports if only in {0, port.port}]
+def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int | None) -> bool:
+    """Return whether a rule applies to one of the ports; `only` limits the ports to this number."""
+    meant = [port for port in ports if only in {None, port.port}]
     return any(_applies(part, port) for part in allowed for port in meant)
 
 
@@ -188,7 +189,7 @@ def _applies(part: RequestRule | ConnectionRule, port: InboundPort) -> bool:
     )
 
 
-def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
+def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int | None) -> str:
     protocols = {f"{port.port} ({port_protocol.protocol.value})" for port in ports for port_protocol in port.protocols}
     number = f" {only}" if only else ""
     no_port = (

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from headgate.errors import Cause
+from headgate.formatting import NONE, age
 
 T = TypeVar("T")
 SYSTEM_NAMESPACE = "headgate-system"
@@ -171,6 +172,11 @@ def epoch_seconds(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0
+
+
+def since(moment: str | None) -> str:
+    """Return how long ago a timestamp was, as `5m`; `-` for none."""
+    return age(datetime.now(UTC).timestamp() - epoch_seconds(moment)) if moment else NONE
 
 
 def is_dns_label(text: str) -> bool:

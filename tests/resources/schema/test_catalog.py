@@ -11,8 +11,11 @@ from headgate.resources.kind import Kind
 from headgate.resources.registry import KINDS
 from headgate.resources.schema import catalog
 from headgate.resources.schema.builders import REF
+from headgate.resources.schema.check import check_schema
+from headgate.resources.schema.defaults import completed
 
 SERVED = [(kind, version) for kind in KINDS for version in kind.versions]
+OWN = [(kind, version) for kind, version in SERVED if kind.is_of_mesh and kind.schema]
 
 
 def parts(value: Any) -> Iterator[dict[str, Any]]:
@@ -41,6 +44,16 @@ def test_the_keys_of_list_items_are_fields_of_the_items(kind: Kind, version: str
     for part in parts(catalog.schemas()[kind.group, version, kind.kind]):
         for key in part.get("x-kubernetes-list-map-keys", ()):
             assert key in part["items"]["properties"]
+
+
+@pytest.mark.parametrize(("kind", "version"), OWN, ids=lambda item: getattr(item, "kind", item))
+def test_every_default_is_a_value_that_its_schema_allows(kind: Kind, version: str) -> None:
+    """A default such as port 0, which no user may write, is a code for an absent field."""
+    for part in parts(catalog.schemas()[kind.group, version, kind.kind]):
+        for schema in part.get("properties", {}).values():
+            if "default" in schema:
+                default = {"field": completed(schema["default"], schema)}
+                assert not check_schema(default, {"type": "object", "properties": {"field": schema}}).causes
 
 
 def test_an_unknown_kind_has_no_schema() -> None:

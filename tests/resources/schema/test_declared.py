@@ -104,6 +104,23 @@ def test_a_rule_about_a_list_is_reported_at_each_entry_that_breaks_it() -> None:
     assert rule["message"] == "steps[].height must not be 0"
 
 
+class Call(Input, frozen=True, kw_only=True):
+    """Fields with a default, and fields whose absence has a meaning."""
+
+    group: Annotated[str, Field("The group.")] = "specs"
+    port: Annotated[int, Field("The port.")] = 0
+    pause: Annotated[bool, Field("Whether it pauses.")] = False
+    limit: Annotated[Limit | None, Field("The limit; none when absent.")] = None
+    name: Annotated[str, Field("The name; any when absent.")] = ""
+    ports: Annotated[tuple[int, ...], Field("The ports; all when empty.", item=Field("A port."))] = ()
+
+
+def test_a_schema_has_every_default_except_an_empty_one() -> None:
+    properties = declared_schema(Call, "A call.")["properties"]
+    defaults = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    assert defaults == {"group": "specs", "port": 0, "pause": False}
+
+
 def test_a_field_without_a_description_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"Undescribed\.name has no description"):
         declared_schema(Undescribed, "An object.")

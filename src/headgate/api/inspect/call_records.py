@@ -2,9 +2,10 @@
 
 from msgspec import structs
 
-from headgate.api.inspect.resource import InspectCall, InspectResource, since
+from headgate.api.inspect.resource import InspectCall, InspectResource
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import in_namespace
+from headgate.resources.meta import since
 
 
 async def _list(call: InspectCall) -> CallRecordList:

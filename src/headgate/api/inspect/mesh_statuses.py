@@ -3,10 +3,11 @@
 from starlette.responses import Response
 
 from headgate.api.exposition import exposition
-from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource, since
+from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource
 from headgate.api.status import ApiError, not_found
 from headgate.resources.inspect import GROUP
 from headgate.resources.mesh_status import MESH, MeshStatus, MeshStatusList
+from headgate.resources.meta import since
 
 
 async def _get(call: InspectCall) -> MeshStatus | None:

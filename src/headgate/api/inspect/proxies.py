@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from headgate.api import responses
-from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource, since
+from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource
 from headgate.api.status import ApiError, unsupported_value
 from headgate.formatting import NONE
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.inspect import TYPES, Proxy, ProxyConfig, ProxyList, in_namespace
+from headgate.resources.meta import since
 
 
 async def _get(call: InspectCall) -> Proxy | None:

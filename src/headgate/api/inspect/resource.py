@@ -4,7 +4,6 @@ Routing, discovery, OpenAPI, Tables and the attributes for RBAC derive from thes
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,10 +15,8 @@ from starlette.responses import Response
 from headgate.api.exposition import Families
 from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.status import ApiError
-from headgate.formatting import NONE, age
 from headgate.plane.inspector import Inspector
 from headgate.resources.inspect import GROUP, VERSION, ObjectName
-from headgate.resources.meta import epoch_seconds
 
 CREATE = "create"
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
@@ -127,8 +124,3 @@ class InspectPath(NamedTuple):
             namespace=self.namespace,
             name=self.name,
         )
-
-
-def since(moment: str | None) -> str:
-    """Return the cell for a time: how long ago it was."""
-    return age(time.time() - epoch_seconds(moment)) if moment else NONE

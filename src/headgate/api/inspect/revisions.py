@@ -1,9 +1,10 @@
 """The resource `revisions`: each change to an object, its writer, and what it did; `revisions/restoration` leads back."""
 
-from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource, since
+from headgate.api.inspect.resource import InspectCall, InspectResource, Subresource
 from headgate.api.status import ApiError
 from headgate.formatting import NONE
 from headgate.plane import history
+from headgate.resources.meta import since
 from headgate.resources.revisions import Revision, RevisionList, RevisionRestoration
 
 _LONGEST_NUMBER = 18  # digits of a number of 64 bits

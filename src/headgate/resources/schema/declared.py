@@ -30,6 +30,7 @@ from headgate.resources.schema.builders import (
 )
 
 RULES = "__rules__"
+_EMPTY: tuple[object, ...] = (None, "", ())
 
 
 class BrokenAt(NamedTuple):
@@ -57,8 +58,8 @@ class Field(msgspec.Struct, frozen=True):
 
     `grammar` is the format of a text, `pattern` its regular expression, and `choices` has its only values. `key` names the
     fields that identify the items of a list (`builders.listing`), and `item` describes an item. `limits` has those of the
-    type, such as minItems. A field without a default is required, and so is one with `required`. With `defaulted`,
-    the schema has the default of the type. `schema` replaces everything that would derive from the type.
+    type, such as minItems. A field without a default is required, and so is one with `required`. `schema` replaces
+    everything that would derive from the type.
     """
 
     description: str = ""
@@ -69,7 +70,6 @@ class Field(msgspec.Struct, frozen=True):
     item: "Field | None" = None
     limits: Mapping[str, int] = {}
     required: bool = False
-    defaulted: bool = False
     schema: Schema | None = None
 
 
@@ -87,12 +87,12 @@ def with_rules(schema: Schema, rules: Collection[FieldRule]) -> Schema:
 
 
 def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
-    """Return the schema for one field of a type."""
+    """Return the schema for one field of a type, with the type's default unless it is empty: then absence has a meaning."""
     hint, declaration = _hints(shape)[name], _declaration(shape, name)
     schema = _schema(get_args(hint)[0] if get_origin(hint) is Annotated else hint, declaration)
-    if not declaration.defaulted:
-        return schema
     default = next(own.default for own in _fields(shape) if own.name == name)
+    if default in (msgspec.NODEFAULT, *_EMPTY):
+        return schema
     return {**schema, "default": {} if isinstance(default, msgspec.Struct) else default}
 
 

@@ -36,7 +36,7 @@ class PortlessSpec(Input, frozen=True, kw_only=True):
 class PortRouteSpec(PortlessSpec, frozen=True, kw_only=True):
     """`spec` of a TCPRoute or UDPRoute. Without `matches` it selects every connection."""
 
-    matches: Annotated[PortMatch, Field("The selected connections; all when absent.")] = PortMatch()
+    matches: Annotated[PortMatch | None, Field("The selected connections; all when absent.")] = None
 
 
 class TCPRoute(Resource, frozen=True, kw_only=True):

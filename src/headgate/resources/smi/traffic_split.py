@@ -94,7 +94,7 @@ class MatchReference(Input, frozen=True, kw_only=True):
         ),
     )
 
-    api_group: Annotated[str, Field(f"The API group of the kind; {SPECS} when absent.")] = ""
+    api_group: Annotated[str, Field("The API group of the kind.")] = SPECS
     kind: Annotated[str, Field("The kind: HTTPRouteGroup.", choices=("HTTPRouteGroup",))]
     name: Annotated[str, Field("The name of the HTTPRouteGroup in the split's own namespace.")]
 

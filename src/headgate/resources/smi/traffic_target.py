@@ -40,12 +40,12 @@ class Subject(Input, frozen=True, kw_only=True):
 class Destination(Subject, frozen=True, kw_only=True):
     """The ServiceAccount whose pods are called.
 
-    `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports.
+    `port` (v1alpha1, v1alpha2) limits the target to one port; None means all ports.
     """
 
     port: Annotated[
-        int, Field("The only port of the pods that may be called; all ports when absent.", limits=PORT_LIMITS)
-    ] = 0
+        int | None, Field("The only port of the pods that may be called; all ports when absent.", limits=PORT_LIMITS)
+    ] = None
 
 
 class Rule(Input, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class Step(Input, frozen=True, kw_only=True):
     """A step of the analysis: the canary's share, a percentage. With `pause`, it ends only when a user promotes."""
 
     share: Annotated[str, Field(schema=builders.share("The canary's share of the requests, for example 25%."))]
-    pause: Annotated[bool, Field("Whether the step ends only when a user promotes the canary.", defaulted=True)] = False
+    pause: Annotated[bool, Field("Whether the step ends only when a user promotes the canary.")] = False
 
 
 class SuccessCriteria(Input, frozen=True, kw_only=True):
@@ -94,7 +94,6 @@ class SuccessCriteria(Input, frozen=True, kw_only=True):
         Field(
             "The canary is rolled back once its success rate is proven to be lower than the primary's by more.",
             pattern=PERCENTAGE,
-            defaulted=True,
         ),
     ] = "0%"
     margin: Annotated[
@@ -102,7 +101,6 @@ class SuccessCriteria(Input, frozen=True, kw_only=True):
         Field(
             "The canary is promoted once a drop of maxDrop and margin together is ruled out.",
             pattern=PERCENTAGE,
-            defaulted=True,
         ),
     ] = "1%"
     min: Annotated[
@@ -139,7 +137,6 @@ class ClientErrorCriterion(Input, frozen=True, kw_only=True):
         Field(
             "The canary is rolled back once its share is proven to be higher than the primary's by more.",
             pattern=PERCENTAGE,
-            defaulted=True,
         ),
     ] = "0%"
     margin: Annotated[
@@ -147,7 +144,6 @@ class ClientErrorCriterion(Input, frozen=True, kw_only=True):
         Field(
             "The canary is promoted once an increase of maxIncrease and margin together is ruled out.",
             pattern=PERCENTAGE,
-            defaulted=True,
         ),
     ] = "1%"
 
@@ -215,7 +211,7 @@ class Webhook(Input, frozen=True, kw_only=True):
     when: Annotated[When, Field("Before the first request to the canary, during each step, or after the end.")]
     service: Annotated[str, Field("The Service in the Canary's namespace.", grammar="label")]
     port: Annotated[int, Field("The port of the Service.", limits=PORT_LIMITS)]
-    path: Annotated[str, Field("The path of the request.", pattern=REQUEST_PATH, defaulted=True)] = "/"
+    path: Annotated[str, Field("The path of the request.", pattern=REQUEST_PATH)] = "/"
 
 
 class Analysis(Input, frozen=True, kw_only=True):
@@ -324,18 +320,15 @@ class Analysis(Input, frozen=True, kw_only=True):
     max_share: Annotated[
         str, Field(schema=builders.share("The canary's share in the last step of stepShare; 100% follows."))
     ] = ""
-    interval: Annotated[
-        str, Field("The shortest length of a step, for example 30s.", pattern=DURATION, defaulted=True)
-    ] = "1m"
+    interval: Annotated[str, Field("The shortest length of a step, for example 30s.", pattern=DURATION)] = "1m"
     min_requests: Annotated[
-        int, Field("The least number of requests to the canary in each step.", limits={"minimum": 1}, defaulted=True)
+        int, Field("The least number of requests to the canary in each step.", limits={"minimum": 1})
     ] = 20
     error_probability: Annotated[
         str,
         Field(
             "The tolerated probability of a wrong rollback, and of a wrong promotion.",
             pattern=PERCENTAGE,
-            defaulted=True,
         ),
     ] = "1%"
     failures_within: Annotated[
@@ -346,12 +339,8 @@ class Analysis(Input, frozen=True, kw_only=True):
             pattern=DURATION,
         ),
     ] = ""
-    dry_run: Annotated[bool, Field("Whether decisions are reported only, and no weight changes.", defaulted=True)] = (
-        False
-    )
-    success: Annotated[SuccessCriteria, Field("The limits of the canary's success rate.", defaulted=True)] = (
-        SuccessCriteria()
-    )
+    dry_run: Annotated[bool, Field("Whether decisions are reported only, and no weight changes.")] = False
+    success: Annotated[SuccessCriteria, Field("The limits of the canary's success rate.")] = SuccessCriteria()
     client_errors: Annotated[
         ClientErrorCriterion | None,
         Field(

@@ -153,9 +153,7 @@ class CanarySpec(RootSpec, frozen=True, kw_only=True):
             item=Field("One Service and its share."),
         ),
     ]
-    paused: Annotated[
-        bool, Field("Whether the rollout keeps its weights until this is false again.", defaulted=True)
-    ] = False
+    paused: Annotated[bool, Field("Whether the rollout keeps its weights until this is false again.")] = False
     request: Annotated[
         RolloutRequest | None,
         Field("An action that the rollout takes once for each id, as `headgate rollout` writes it."),
