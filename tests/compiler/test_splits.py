@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.split_meshes import ROOT, root_split, root_table, split_world, targets
+from tests.golden.cases import CASES
+from tests.golden.cases import compiled as golden
 from tests.make.objects import backed_service, endpoint_slice, headgate_keys, split
 from tests.make.values import compiled
 
 from headgate.compiler.reasons import Reason
+from headgate.model.evaluate import shares
 from headgate.model.routing import Broken, PortRef, Target
 from headgate.resources.decode import validate
 
@@ -41,6 +44,23 @@ def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
         name: Fraction(weight, total) for name, weight in live.items()
     }
     assert sum(Fraction(item.weight, reported) for item in shares.broken) == (Fraction(lost, total) if lost else 0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_status_has_the_shares_of_the_explanation(case):
+    """R42. Both read the split of the mesh; a request of a share without endpoints gets 503 there, too."""
+    result = golden(case)
+    tables = {table.ref: table for table in result.mesh.tables}
+    for outcome in result.report.outcomes:
+        explained = [shares(route, {}) for route in tables[outcome.ref].routes if route.origin == outcome.about]
+        reported = {item.service: item.share for item in outcome.shares}
+        if outcome.root:
+            reported[outcome.ref.service] = outcome.root
+        for portions in explained:
+            assert {portion.ref.service: portion.share for portion in portions if portion.ref} == {
+                name: share for name, share in reported.items() if share
+            }
+            assert sum(portion.share for portion in portions if not portion.ref) == outcome.failed
 
 
 def test_a_root_that_is_its_own_backend_has_the_share_of_a_backend():

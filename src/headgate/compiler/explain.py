@@ -13,7 +13,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.applied_filters import backend_request, redirect_location
-from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
+from headgate.model.evaluate import Decision, Portion, copies, decide, host_fits, without_port
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route
@@ -140,9 +140,7 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
 
 
 def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Copy]:
-    total = sum(target.weight for target in mirror.targets)
-    for target in mirror.targets:
-        share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
+    for target, share in copies(mirror):
         service, port = target.ref
         arrived = arrivals.at(target.ref, request)
         yield Copy(service=service, port=port, share=exact_share(share), arrivals=arrived)

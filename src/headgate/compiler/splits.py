@@ -23,7 +23,7 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.split_mirrors import split_mirrors
 from headgate.compiler.sticky import StickyBackend, rounding_note, sticky_of, with_slots
-from headgate.model.evaluate import total_weight
+from headgate.model.evaluate import fractions
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import (
     Broken,
@@ -339,8 +339,7 @@ def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
 
 
 def _outcome(key: Key, root: PortRef, candidates: Collection[BackendCandidate], split: Split) -> SplitOutcome:
-    total = total_weight(split)
-    shares = {target.ref.service: Fraction(target.weight, total) for target in split.targets}
+    shares = {target.ref.service: share for target, share in fractions(split) if isinstance(target, Target)}
     return SplitOutcome(
         about=key,
         ref=root,

@@ -12,7 +12,6 @@ leaves the backend, as in one cluster.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 
 from msgspec import structs
@@ -21,6 +20,7 @@ from headgate.envoy import names
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
+from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
 from headgate.model.routing import (
@@ -272,11 +272,9 @@ class Planner:
                 host = _hostname(mirror.targets[0])
                 yield MirrorPlan(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator, host=host)
                 continue
-            total = sum(target.weight for target in mirror.targets)
-            for target in mirror.targets:
+            for target, part in copies(mirror):
                 backend_name = names.backend_mirror(name, target.ref.service)
                 self._need_mirror(mirror, backend_name, [target], self._protocol(target))
-                part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
                 host = _hostname(target)
                 yield MirrorPlan(
                     cluster=backend_name, numerator=part.numerator, denominator=part.denominator, host=host

@@ -4,7 +4,7 @@ The precedence is that of the proxies: the most specific host, then the first ro
 split. Shares are exact fractions; nothing is random.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -16,6 +16,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_por
 from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import (
+    Broken,
     Endpoint,
     GatewayPort,
     HostRoutes,
@@ -317,24 +318,31 @@ def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple
     """Return the portions of a route's requests; the shares add up to 1."""
     if route.redirect is not None:
         return _proxy_response(route.redirect.status)
-    split = route.split
-    total = total_weight(split)
-    if not total:
-        return _proxy_response(UNAVAILABLE, NO_BACKEND)
-    return tuple(_portion(target, total, len(ready.get(target.ref, ()))) for target in split.targets) + tuple(
-        Portion(share=Fraction(broken.weight, total), status=broken.status, reason=broken.reason)
-        for broken in split.broken
-    )
+    portions = tuple(_portion(share, fraction, ready) for share, fraction in fractions(route.split))
+    return portions or _proxy_response(UNAVAILABLE, NO_BACKEND)
 
 
-def _portion(target: Target, total: int, endpoints: int) -> Portion:
-    portion = Portion(share=Fraction(target.weight, total), ref=target.ref, endpoints=endpoints, filters=target.filters)
+def fractions(split: Split) -> Iterator[tuple[Target | Broken, Fraction]]:
+    """Yield each target of a split, then each broken share, with its fraction of the requests. They add up to 1."""
+    shares: tuple[Target | Broken, ...] = (*split.targets, *split.broken)
+    total = sum(share.weight for share in shares)
+    for share in shares:
+        yield share, Fraction(share.weight, total)
+
+
+def copies(mirror: Mirror) -> Iterator[tuple[Target, Fraction]]:
+    """Yield each target of a mirror with its copies, as a fraction of the requests of the route."""
+    total = sum(target.weight for target in mirror.targets)
+    for target in mirror.targets:
+        yield target, Fraction(mirror.numerator * target.weight, mirror.denominator * total)
+
+
+def _portion(share: Target | Broken, fraction: Fraction, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Portion:
+    if isinstance(share, Broken):
+        return Portion(share=fraction, status=share.status, reason=share.reason)
+    endpoints = len(ready.get(share.ref, ()))
+    portion = Portion(share=fraction, ref=share.ref, endpoints=endpoints, filters=share.filters)
     return portion if endpoints else structs.replace(portion, status=UNAVAILABLE, reason=NO_ENDPOINTS)
-
-
-def total_weight(split: Split) -> int:
-    """Return the sum of all weights, including those of broken shares."""
-    return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
 
 
 def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:

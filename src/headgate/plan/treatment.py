@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from msgspec import structs
+
 from headgate.compiler.resilience_words import words
-from headgate.model.evaluate import shares
+from headgate.model.evaluate import copies, shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
 from headgate.model.routing import Endpoint, PortRef, Protocol, Route, Sticky, Target
 from headgate.resources.meta import Value
@@ -115,10 +117,8 @@ def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
 def _copies(route: Route, ready: Ready) -> Sequence[MirrorShare]:
     by_backend: dict[PortRef, Fraction] = {}
     for mirror in route.mirrors:
-        targets = [target for target in mirror.targets if ready.get(target.ref)]
-        total = sum(target.weight for target in targets)
-        for target in targets:
-            share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
+        targets = tuple(target for target in mirror.targets if ready.get(target.ref))
+        for target, share in copies(structs.replace(mirror, targets=targets)):
             by_backend[target.ref] = by_backend.get(target.ref, Fraction()) + share
     return [MirrorShare(ref=ref, share=share) for ref, share in sorted(by_backend.items()) if share]
 

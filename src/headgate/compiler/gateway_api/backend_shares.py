@@ -11,7 +11,7 @@ from headgate.compiler.gateway_api.destinations import Destinations, PortDestina
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
-from headgate.model.evaluate import total_weight
+from headgate.model.evaluate import fractions
 from headgate.model.requests import NO_FILTERS, Filters
 from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
 from headgate.resources.gateway_api.routes import RequestMirror
@@ -140,11 +140,9 @@ def _parts(
     elif destinations.is_empty(choice):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
     elif choice.split is not None:
-        total = total_weight(choice.split)
-        for target in choice.split.targets:
-            yield structs.replace(target, weight=1, filters=filters), Fraction(target.weight, total)
-        for share in choice.split.broken:
-            yield structs.replace(share, weight=1), Fraction(share.weight, total)
+        for share, part in fractions(choice.split):
+            own = {"filters": filters} if isinstance(share, Target) else {}
+            yield structs.replace(share, weight=1, **own), part
     else:
         yield Target(ref=choice.ref, weight=1, filters=filters), whole
 
@@ -245,10 +243,10 @@ def expanded_mirror(mirror: Mirror, chosen: ChosenDestinations) -> Mirror | None
     choice = chosen[mirror.ref]
     if choice.split is None:
         return structs.replace(mirror, targets=(Target(ref=mirror.ref, weight=1),))
-    served = sum(target.weight for target in choice.split.targets)
-    if not served:
+    if not choice.split.targets:
         return None
-    part = Fraction(mirror.numerator * served, mirror.denominator * total_weight(choice.split))
+    served = sum(share for target, share in fractions(choice.split) if isinstance(target, Target))
+    part = Fraction(mirror.numerator, mirror.denominator) * served
     return structs.replace(
         mirror,
         targets=choice.split.targets,
