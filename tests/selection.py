@@ -125,6 +125,8 @@ PROGRAMS = (
     "tests/standalone/test_runtime_info.py",
     "tests/standalone/test_supervisor.py",
     "tests/standalone/test_usage.py",
+    "tests/telemetry/prometheus/test_rules.py::test_promtool_accepts_the_rules_and_their_tests",
+    "tests/telemetry/prometheus/test_text.py::test_promtool_accepts_the_text",
     "tests/test_inotify.py::test_a_program_finds_out",
     "tests/xds/test_envoy.py",
     "tests/xds/test_hostile_calls.py",

@@ -10,8 +10,20 @@ from pathlib import Path
 
 import re2
 
-ROOTS = ("src", "tests", "tools", "benchmarks", "examples", "docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
-SUFFIXES = {".py", ".md", ".yaml", ".sh", ".html"}
+ROOTS = (
+    "src",
+    "tests",
+    "tools",
+    "benchmarks",
+    "examples",
+    "deploy",
+    "docs",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
+SUFFIXES = {".py", ".md", ".yaml", ".yml", ".sh", ".html", ".json"}
 _ARTICLE = "(?:the|an?|each|all|one|some|its)"
 WORDS = {
     "somebody|someone|nobody|everybody|everyone|anybody|anyone|who|whom|whoever|he|she|him|his|her": (

@@ -78,7 +78,7 @@ def test_prometheus_has_the_same_counts_as_the_clients(shop: ShopMesh, collector
 def test_prometheus_has_the_metrics_of_the_control_plane(shop: ShopMesh, collector: Prometheus) -> None:
     def healthy() -> Mapping[str, float]:
         names = "headgate_proxies|headgate_certificates|headgate_xds_(acks|nacks|streams)_total|headgate_build_.*_count"
-        found = collector.ask(f'{{__name__=~"{names}", state!="behind", state!="absent"}}')
+        found = collector.ask(f'{{__name__=~"{names}", state=~"|InSync"}}')
         return {item["metric"]["__name__"]: float(item["value"][1]) for item in found}
 
     proxies = len(shop.mesh.sidecars()) + 1

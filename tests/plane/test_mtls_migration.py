@@ -227,7 +227,7 @@ async def test_the_most_frequent_mode_of_a_namespace_is_saved_once(tmp_path):
     modes = {"a/1": TlsMode.STRICT, "a/2": TlsMode.STRICT, "a/3": TlsMode.PLAIN, "b/1": TlsMode.PLAIN}
     await save(StateFiles(tmp_path), *(workload(mode, name=name) for name, mode in modes.items()))
     saved = {"a": "strict", "b": "plain", "a/3": "plain"}
-    assert json.loads((tmp_path / "stages.json").read_bytes()) == saved
+    assert json.loads((tmp_path / "tls-modes.json").read_bytes()) == saved
 
 
 async def test_a_headgate_that_stopped_all_proxies_forgets_the_saved_modes(tmp_path):
@@ -235,14 +235,14 @@ async def test_a_headgate_that_stopped_all_proxies_forgets_the_saved_modes(tmp_p
     await before.forget()
     before.record([workload(TlsMode.STRICT)])
     await before.save()
-    assert json.loads((tmp_path / "stages.json").read_bytes()) == {}
+    assert json.loads((tmp_path / "tls-modes.json").read_bytes()) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
 async def test_an_unreadable_file_is_logged_and_blocks_no_step(tmp_path, caplog, content):
-    (tmp_path / "stages.json").write_bytes(content)
+    (tmp_path / "tls-modes.json").write_bytes(content)
     _, mode = await restored(Fleet(), StateFiles(tmp_path), TlsMode.STRICT)
-    assert "stages.json can't be read" in caplog.text
+    assert "tls-modes.json can't be read" in caplog.text
     assert mode is TlsMode.STRICT
 
 

@@ -4,25 +4,29 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from headgate import __version__
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
-from headgate.model.routing import PortRef, Split
+from headgate.model.evaluate import fractions
+from headgate.model.routing import PortRef, Split, Target
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import DurationHistogram
 from headgate.plane.object_graphs import pods_in
+from headgate.plane.proxy_status import proxy_state
+from headgate.resources.inspect import ProxyState
 from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.text import Family, Line, traffic
 from headgate.telemetry.prometheus.totals import Labels, Totals
 from headgate.telemetry.receiver import NOTES
 
-"""Whether the series identify source and destination by workload or by pod."""
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _BEGAN = time.time()
@@ -92,8 +96,8 @@ class ControlPlaneMetrics:
         yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
         text = "The newest revision of the objects: read from the API, and built."
         snapshot = self._live_state.feed.snapshot.get()
-        stages = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
-        yield Family("headgate_revision", "gauge", text, _by("stage", stages))
+        revisions = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
+        yield Family("headgate_revision", "gauge", text, _by("state", revisions))
         text = "Current findings about objects, by reason."
         reasons = Counter(finding.reason.value for finding in self._live_state.findings())
         yield Family("headgate_findings", "gauge", text, _by("reason", reasons))
@@ -101,13 +105,8 @@ class ControlPlaneMetrics:
     def _proxies(self) -> Iterator[Family]:
         fleet = self._live_state.fleet
         connected = fleet.connected()
-        settled = sum(proxy.settled() for proxy in connected)
-        states = {
-            "settled": settled,
-            "behind": len(connected) - settled,
-            "absent": len(fleet.proxies) - len(connected),
-        }
-        text = "Proxies by state: settled (acknowledged or rejected everything), behind, absent (no xDS stream)."
+        states = dict.fromkeys(get_args(ProxyState), 0) | Counter(map(proxy_state, fleet.proxies.values()))
+        text = "Proxies by state, as `headgate proxies` shows it."
         yield Family("headgate_proxies", "gauge", text, _by("state", states))
         text = "Resources that proxies currently reject (NACK)."
         refusals = sum(1 for proxy in connected for _ in proxy.rejections())
@@ -140,9 +139,9 @@ class ControlPlaneMetrics:
     def _mesh(self) -> Iterator[Family]:
         compiled = self._live_state.loop.compiled.get()
         workloads = compiled.mesh.workloads if compiled else ()
-        stages = Counter(workload.tls_mode.value for workload in workloads)
+        modes = Counter(workload.tls_mode.value for workload in workloads)
         text = "Pods with a proxy, by TLS mode from plaintext to strict mutual TLS."
-        yield Family("headgate_mesh_pods", "gauge", text, _by("stage", stages))
+        yield Family("headgate_mesh_pods", "gauge", text, _by("tls_mode", modes))
         text = "The share of requests that a split or route assigns to a backend, 0 to 1."
         yield Family("headgate_backend_wanted_ratio", "gauge", text, _wanted(compiled))
 
@@ -165,11 +164,11 @@ def _ratios(split: Split) -> Iterator[tuple[str, float]]:
 
     Requests for invalid backends fail, but are included in the total.
     """
-    total = sum(target.weight for target in split.targets) + sum(broken.weight for broken in split.broken)
-    weights: Counter[str] = Counter()
-    for target in split.targets:
-        weights[target.ref.service] += target.weight
-    return ((backend, weight / total) for backend, weight in sorted(weights.items()) if total)
+    shares: dict[str, Fraction] = {}
+    for target, share in fractions(split):
+        if isinstance(target, Target):
+            shares[target.ref.service] = shares.get(target.ref.service, Fraction()) + share
+    return ((backend, float(share)) for backend, share in sorted(shares.items()))
 
 
 def _share_labels(ref: PortRef, backend: str, route: str, rule: int) -> Labels:

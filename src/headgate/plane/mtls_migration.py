@@ -23,7 +23,7 @@ from headgate.objects.ports import StateStorage
 from headgate.xds.fleet import Fleet, FleetProxy
 
 INBOUND = "inbound"
-NAME = "stages.json"
+NAME = "tls-modes.json"
 
 log = logging.getLogger(__name__)
 

@@ -63,20 +63,32 @@ def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, n
 
 def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
     """Return the state of a proxy, and the reason if it is not in sync."""
-    if proxy.session is None:
-        return "Disconnected", (
+    state, message = proxy_state(proxy), ""
+    if state == "Disconnected":
+        message = (
             "the proxy has no xDS stream, and keeps its last configuration"
             if proxy.was_configured
             else "the proxy has not connected yet"
         )
+    elif state == "Refused":
+        message = f"{refusals[0].resource}: {refusals[0].message}"
+    elif state == "Lagging" and proxy.config.get() is None:
+        message = "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
+    elif state == "Lagging":
+        waiting = min(proxy.timestamps.sent.values(), default=now)
+        message = f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
+    return state, message
+
+
+def proxy_state(proxy: fleet.FleetProxy) -> inspect.ProxyState:
+    """Return the state of a proxy."""
+    if proxy.session is None:
+        return "Disconnected"
     if proxy.config.get() is None:
-        return "Lagging", "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
-    if refusals:
-        return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
-    if proxy.settled():
-        return "InSync", ""
-    waiting = min(proxy.timestamps.sent.values(), default=now)
-    return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
+        return "Lagging"
+    if any(proxy.rejections()):
+        return "Refused"
+    return "InSync" if proxy.settled() else "Lagging"
 
 
 def _type(proxy: fleet.FleetProxy, name: inspect.TypeName, type_url: TypeUrl) -> ResourceType:
