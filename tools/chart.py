@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import structs
 
 from headgate import __version__
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
-from headgate.kubernetes.install.roles import CERTIFICATE_REQUESTS_ROLE, CUSTOM_METRICS_ROLE, roles
-from headgate.kubernetes.names import NAME, NODE_AGENT
-from headgate.options import OPTIONS
+from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.names import NAME
+from headgate.options import OPTIONS, IssuerRef, MeshOptions
 from headgate.resources.schema.builders import RULES
 
 ROOT = Path(__file__).parent.parent
@@ -37,15 +38,10 @@ PERMISSIONS = re.compile(
     r"(?<=<!-- permissions: `make chart` writes them -->\n).*?(?=<!-- end of permissions -->)", re.DOTALL
 )
 CONDITIONS = {
-    CERTIFICATE_REQUESTS_ROLE: ".Values.certManager.issuer",
-    "APIService": ".Values.aggregatedApis",
     "NetworkPolicy": ".Values.networkPolicy.enabled",
     "PodDisruptionBudget": ".Values.podDisruptionBudget.enabled",
-    "v1beta2.custom.metrics.k8s.io": ".Values.customMetrics.enabled",
-    CUSTOM_METRICS_ROLE: ".Values.customMetrics.enabled",
-    NODE_AGENT: ".Values.nodeAgent.enabled",
 }
-"""The conditions of optional objects, by name or else by kind."""
+"""The conditions of optional objects that no option of the mesh decides, by kind."""
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
 RULES_OF_TEXT = re.compile(rf"^( *){RULES}:\n(?:\1[- ] .*\n)+", re.MULTILINE)
 WITH_RULES = 'semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version'
@@ -132,6 +128,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         },
     )
     texts: dict[tuple[str, str, str], str] = {}
+    conditions = _conditions(values)
     for obj in manifests(values):
         kind = obj["kind"]
         if kind == "Namespace":
@@ -147,11 +144,26 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
         text = expressions.render(text)
         text = RULES_OF_TEXT.sub(rf"{{{{- if {WITH_RULES} }}}}\n\g<0>{{{{- end }}}}\n", text)
-        if condition := CONDITIONS.get(obj["metadata"]["name"]) or CONDITIONS.get(kind):
+        if condition := conditions.get((kind, obj["metadata"]["name"])) or CONDITIONS.get(kind):
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         metadata = obj["metadata"]
         texts[kind, metadata["name"], expressions.render(metadata.get("namespace", ""))] = text
     return texts
+
+
+def _conditions(values: Values) -> Mapping[tuple[str, str], str]:
+    """Return the condition of each object that only exists with an option of the mesh, by its kind and name."""
+    whole = _names(values)
+    conditions: dict[tuple[str, str], str] = {}
+    for field, declared in OPTIONS.items():
+        if declared.type is bool or declared.default is None:
+            without = _names(structs.replace(values, options={**values.options, field: ""}))
+            conditions |= dict.fromkeys(whole - without, f".Values.{declared.value}")
+    return conditions
+
+
+def _names(values: Values) -> set[tuple[str, str]]:
+    return {(obj["kind"], obj["metadata"]["name"]) for obj in manifests(values)}
 
 
 def _with_list(value: Any, old: list[str], new: str) -> Any:
@@ -289,7 +301,7 @@ def _with_table(place: re.Pattern[str], table: str, text: str) -> str:
 def permissions() -> str:
     """Return the table of the control plane's permissions."""
     rows = ["| Role | Resources | Verbs | Without them |\n|---|---|---|---|\n"]
-    for role in roles(custom_metrics=True, cert_manager=True):
+    for role in roles(MeshOptions(custom_metrics=True, cert_manager_issuer=IssuerRef(name=""))):
         place = f" in `{role.namespace}`" if role.namespace else ""
         for rule in role.rules:
             group = f" of {rule.group}" if rule.group else ""

@@ -7,6 +7,7 @@ import pytest
 from headgate.api import discovery
 from headgate.api.aggregated_server import api_services
 from headgate.api.computed_groups import AGGREGATED_GROUPS, COMPUTED_GROUPS
+from headgate.options import MeshOptions
 from headgate.standalone.apiserver import openapi
 
 
@@ -29,7 +30,7 @@ def test_the_parsed_path_has_the_attributes_of_its_group(name: str, version: str
 
 def test_each_group_has_an_api_service_and_optional_ones_only_on_request() -> None:
     def registered(*, custom_metrics: bool) -> set[tuple[str, str]]:
-        services = api_services("headgate-system/headgate", b"", custom_metrics=custom_metrics)
+        services = api_services("headgate-system/headgate", b"", MeshOptions(custom_metrics=custom_metrics))
         return {(service["spec"]["group"], service["spec"]["version"]) for service in services}
 
     assert registered(custom_metrics=True) == {*AGGREGATED_GROUPS}

@@ -25,6 +25,7 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
 from headgate.latest import Latest
+from headgate.options import MeshOptions
 from headgate.telemetry.prometheus.text import Family, Line
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -148,7 +149,7 @@ class RegisteredMetrics:
 
     async def ready(self) -> None:
         """Wait until the API server forwards requests."""
-        for service in api_services("mesh/metrics", b"", custom_metrics=True):
+        for service in api_services("mesh/metrics", b"", MeshOptions(custom_metrics=True)):
             group, version = service["spec"]["group"], service["spec"]["version"]
             await self.settled("", f"/apis/{group}/{version}")
 
@@ -206,7 +207,7 @@ def _published(cluster: KubeApiServer, authority: bytes, port: int) -> Iterator[
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
     before = {}
-    for service in api_services("mesh/metrics", authority, port=port, custom_metrics=True):
+    for service in api_services("mesh/metrics", authority, MeshOptions(custom_metrics=True), port=port):
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
         _, before[path] = cluster.call("GET", path)
         _replace_spec(cluster, path, service["spec"])

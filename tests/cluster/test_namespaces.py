@@ -17,6 +17,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import manifests
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions
+from headgate.options import MeshOptions
 from headgate.resources.core.pod_metadata import INJECT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -95,7 +96,7 @@ async def test_no_permission_is_missing_and_no_request_goes_elsewhere(
     deployments = "/apis/apps/v1/namespaces/headgate-system/deployments"
     await eventually(lambda: len(cluster.call("GET", deployments)[1]["items"]) == 2)
     await eventually(plane.has_all_permissions)
-    missing = MissingPermissions(roles(custom_metrics=False, cert_manager=False, namespaces=NAMES))
+    missing = MissingPermissions(roles(MeshOptions(namespaces=tuple(NAMES))))
     for permission in cluster.audit_log.permissions():
         missing.add(permission)
     assert missing.current.get() <= missing.needed
@@ -145,7 +146,7 @@ async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(
     async with cluster.client() as client:
         pruned = [obj["metadata"] async for obj, _ in Installer(client).prune(manifests(fewer))]
         with pytest.raises(HeadgateError, match="the namespace gone does not exist; create it, or remove it"):
-            await Installer(client).check_namespaces(("shop", "gone"))
+            await Installer(client).check_options(MeshOptions(namespaces=("shop", "gone")))
         async for _ in Installer(client).apply(
             obj for obj in on_this_machine(cluster, LIMITED) if "Role" in obj["kind"]
         ):

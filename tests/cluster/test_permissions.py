@@ -23,12 +23,13 @@ from headgate.kubernetes.client import path_of
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, RoleRule, permissions_of
+from headgate.options import MeshOptions
 from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.registry import find_written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROLES = roles(custom_metrics=True, cert_manager=False)
+ROLES = roles(MeshOptions(custom_metrics=True))
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SHOP = "/api/v1/namespaces/shop"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"

@@ -15,8 +15,9 @@ from headgate.kubernetes.permissions import (
     describe,
     permissions_of,
 )
+from headgate.options import MeshOptions
 
-ROLES = roles(custom_metrics=False, cert_manager=False)
+ROLES = roles(MeshOptions())
 USER = 'User "system:serviceaccount:headgate-system:headgate"'
 LIST_PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
 UPDATE_STATUS = (
@@ -100,7 +101,7 @@ def test_a_permission_that_no_role_has_is_named_too() -> None:
 
 
 def test_custom_metrics_add_permissions_for_one_object() -> None:
-    more = set(permissions_of(roles(custom_metrics=True, cert_manager=False))) - set(permissions_of(ROLES))
+    more = set(permissions_of(roles(MeshOptions(custom_metrics=True)))) - set(permissions_of(ROLES))
     assert {one.name for one in more} == {"v1beta2.custom.metrics.k8s.io"}
 
 

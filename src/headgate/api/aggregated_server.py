@@ -33,6 +33,7 @@ from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
+from headgate.options import MeshOptions
 from headgate.resources.meta import Object
 
 _log = logging.getLogger(__name__)
@@ -191,13 +192,11 @@ async def refresh_request_header_config(
             _log.warning("can't refresh the request-header configuration; the last one stays in use: %s", error)
 
 
-def api_services(
-    service: str, authority: bytes, *, port: int = 443, own: bool = True, custom_metrics: bool = False
-) -> tuple[Object, ...]:
+def api_services(service: str, authority: bytes, mesh: MeshOptions, *, port: int = 443) -> tuple[Object, ...]:
     """Return the APIServices that register `service` (`namespace/name`), one for each group (R80 to R82).
 
-    `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later. A cluster has one server
-    of custom metrics, so their APIService is included only with `custom_metrics`; those of headgate's `own` groups by default.
+    `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later. The options of the mesh
+    decide which groups are registered.
     """
     namespace, name = service.split("/")
     trusted = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
@@ -216,5 +215,5 @@ def api_services(
             },
         }
         for (group, version), served in AGGREGATED_GROUPS.items()
-        if (custom_metrics if served.optional else own)
+        if getattr(mesh, served.option)
     )

@@ -53,8 +53,8 @@ class ComputedGroup(NamedTuple):
 
     `parse` reads a path after the version. `answer` responds to a request for a parsed path. `resources` returns the
     resources for discovery, `aggregated` those for aggregated discovery. `paths` returns the OpenAPI paths, `definitions` the
-    schemas of their kinds by name; a group without paths has no OpenAPI document. A cluster may have another
-    server of an `optional` group. Only the embedded API serves a `local` group.
+    schemas of their kinds by name; a group without paths has no OpenAPI document. On a cluster, the
+    `option` of the mesh registers the group. Only the embedded API serves a `local` group.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ComputedGroup(NamedTuple):
     aggregated: Callable[[], ApiResources]
     paths: Callable[[], Mapping[str, Any]] = dict
     definitions: Callable[[], Mapping[str, Schema]] = dict
-    optional: bool = False
+    option: str = "aggregated_apis"
     local: bool = False
 
 
@@ -166,7 +166,7 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
             _custom_metrics,
             resources=_custom_resources,
             aggregated=_custom_resources,
-            optional=True,
+            option="custom_metrics",
         ),
         ComputedGroup(
             resource_usage.GROUP,

@@ -22,7 +22,7 @@ from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import Values, all_manifests, manifests
 from headgate.kubernetes.install.unready import UnreadyPods, blocked_deletions
 from headgate.options import GivenOptions, MeshOptions
 from headgate.resources.meta import Object
@@ -96,10 +96,8 @@ async def apply_installation(client: Client, values: Values, mesh: MeshOptions, 
     Raises TimedOut with the reasons.
     """
     installer = Installer(client)
-    if mesh.custom_metrics:
-        await installer.check_custom_metrics()
+    unlabeled = await installer.check_options(mesh)
     await finish_deletion(installer, manifests(values), patience)
-    unlabeled = await installer.check_namespaces(mesh.namespaces)
     values = structs.replace(values, budget_version=await installer.budget_version())
     objects = manifests(values)
     async for obj, outcome in installer.apply(objects):
@@ -191,13 +189,7 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
         pods = await installer.pods_with_sidecar()
         shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
         remaining = f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-        every = manifests(
-            Values(
-                image="",
-                budget_version=await installer.budget_version(),
-                options={"custom_metrics": "true", "node_agent": "true"},
-            )
-        )
+        every = all_manifests(await installer.budget_version())
         if pods and not force and await installer.has_any(every):
             raise HeadgateError(
                 f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"

@@ -119,9 +119,7 @@ async def _state_before(client: InspectClient, installation: Installed) -> tuple
         problems.append(f"the mesh can't be checked: {error}")
     installer = Installer(client.client)
     try:
-        await installer.check_namespaces(installation.mesh.namespaces)
-        if installation.mesh.custom_metrics:
-            await installer.check_custom_metrics()
+        await installer.check_options(installation.mesh)
     except HeadgateError as error:
         problems.append(f"{error}; `headgate install` changes options")
     return before, problems

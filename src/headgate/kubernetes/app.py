@@ -34,7 +34,6 @@ from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
     MissingPermissions,
     Reviewer,
-    Role,
     report_permissions,
 )
 from headgate.kubernetes.rate_limits import RequestLimits
@@ -71,7 +70,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
     Raises LeaseLost when the replica can't renew the Lease and must stop.
     """
     async with AsyncExitStack() as stack:
-        missing = MissingPermissions(_roles(options))
+        missing = MissingPermissions(roles(options.mesh))
         clients = _clients(credentials, missing)
         client, lease_client, reviews = [await stack.enter_async_context(client) for client in clients]
         versions = _versions(client, options)
@@ -229,14 +228,6 @@ def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:
 def _versions(client: Client, options: Options) -> ServedVersions:
     kinds = (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
     return ServedVersions(client, kinds)
-
-
-def _roles(options: Options) -> Sequence[Role]:
-    return roles(
-        custom_metrics=options.mesh.custom_metrics,
-        cert_manager=options.mesh.cert_manager_issuer is not None,
-        namespaces=options.mesh.namespaces,
-    )
 
 
 def _issuers(options: Options, store: Store) -> tuple[Issuer, Issuer]:

@@ -90,11 +90,7 @@ class Registration:
         yield ReconcileStep("the pod of the active replica can't be labeled", self._label)
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
-        mesh = self._options.mesh
-        services = api_services(
-            f"{NAMESPACE}/{NAME}", b"", own=mesh.aggregated_apis, custom_metrics=mesh.custom_metrics
-        )
-        for service in services:
+        for service in api_services(f"{NAMESPACE}/{NAME}", b"", self._options.mesh):
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
             yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
 

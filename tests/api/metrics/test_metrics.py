@@ -11,6 +11,7 @@ from tests.embedded_api import TOKEN, AsgiClient
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.groups import quantity
 from headgate.api.metrics.query import window
+from headgate.options import MeshOptions
 from headgate.quantity import parse_quantity
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
@@ -488,7 +489,7 @@ async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: Asgi
 
 async def test_the_apiservices_have_the_lowest_priority() -> None:
     """R81. With a higher priority, `kubectl get pods` would return metrics."""
-    found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM")}
+    found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM", MeshOptions())}
     assert set(found) == {
         "v1beta1.inspect.headgate.dev",
         "v1beta1.traffic.metrics.k8s.io",

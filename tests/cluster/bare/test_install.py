@@ -16,6 +16,7 @@ from headgate.cli.app import app
 from headgate.errors import HeadgateError
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.options import MeshOptions
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -189,9 +190,9 @@ async def test_custom_metrics_of_another_server_are_not_taken_over(
         image="headgate:1", budget_version=await installer.budget_version(), options={"custom_metrics": "true"}
     )
     own = [obj for obj in manifests(values) if obj["metadata"]["name"] == "v1beta2.custom.metrics.k8s.io"]
-    await installer.check_custom_metrics()
+    await installer.check_options(MeshOptions(custom_metrics=True))
     assert [outcome async for _, outcome in installer.apply(own)] == ["created"]
-    await installer.check_custom_metrics()
+    await installer.check_options(MeshOptions(custom_metrics=True))
     assert [outcome async for _, outcome in installer.delete(own)] == ["deleted"]
 
     other = {
@@ -200,7 +201,7 @@ async def test_custom_metrics_of_another_server_are_not_taken_over(
     }
     assert [outcome async for _, outcome in installer.apply([other])] == ["created"]
     with pytest.raises(HeadgateError, match=r"v1beta2\.custom\.metrics\.k8s\.io names the Service monitoring/adapter"):
-        await installer.check_custom_metrics()
+        await installer.check_options(MeshOptions(custom_metrics=True))
     (kept,) = [outcome async for _, outcome in installer.delete(own)]
     assert kept.startswith("kept")
     assert cluster.call("GET", CUSTOM)[0] == 200
@@ -274,6 +275,6 @@ async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: KubeApiServ
     """Kubernetes 1.20 does not write the label that the webhooks select; a namespace in deletion accepts no objects."""
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "labeled", "labels": {NAMESPACE_NAME: "labeled"}}})
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {NAMESPACE_NAME: "labeled"}}})
-    assert await installer.check_namespaces(["labeled", "other"]) == ["other"]
+    assert await installer.check_options(MeshOptions(namespaces=("labeled", "other"))) == ["other"]
     with pytest.raises(HeadgateError, match=r"the namespace missing does not exist; create it"):
-        await installer.check_namespaces(["missing"])
+        await installer.check_options(MeshOptions(namespaces=("missing",)))

@@ -21,6 +21,7 @@ from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
+from headgate.options import MeshOptions, given_options
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
@@ -206,10 +207,15 @@ class Installer:
                     lines.append(f"{obj['kind'].lower()}/{obj['metadata']['name']}: {blocked}")
         return lines
 
-    async def check_namespaces(self, names: Iterable[str]) -> Sequence[str]:
-        """Return the namespaces without the label that the webhooks select. Raises HeadgateError if a namespace does not exist."""
+    async def check_options(self, mesh: MeshOptions) -> Sequence[str]:
+        """Return the namespaces without the label that the webhooks select.
+
+        Raises HeadgateError if a namespace does not exist, or if another server serves custom metrics.
+        """
+        if mesh.custom_metrics:
+            await self._check_custom_metrics()
         unlabeled = []
-        for name in names:
+        for name in mesh.namespaces:
             try:
                 namespace = await self._client.get(f"/api/v1/namespaces/{name}")
             except NotFound:
@@ -220,8 +226,8 @@ class Installer:
                 unlabeled.append(name)
         return unlabeled
 
-    async def check_custom_metrics(self) -> None:
-        """Raise HeadgateError if another server serves custom metrics. Autoscalers would then use headgate instead of it."""
+    async def _check_custom_metrics(self) -> None:
+        """Raise HeadgateError if another server serves custom metrics: autoscalers would use headgate instead of it."""
         for api_service in (await self._client.get(_API_SERVICES))["items"]:
             if api_service["spec"].get("group") == CUSTOM_METRICS[0] and not is_own_api_service(api_service):
                 service = api_service["spec"].get("service") or {}
@@ -297,12 +303,10 @@ async def _installed_roles(client: Client) -> Sequence[Role]:
     """Return the roles that the installed control plane needs with its options. Raises HeadgateError."""
     containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
     arguments = next((container.get("args") or () for container in containers if container["name"] == NAME), ())
-    options = {name: value for name, _, value in (text.partition("=") for text in arguments)}
-    return roles(
-        custom_metrics="--custom-metrics" in options,
-        cert_manager=bool(options.get("--cert-manager-issuer")),
-        namespaces=[name for name in options.get("--namespaces", "").split(",") if name],
-    )
+    try:
+        return roles(given_options(arguments).mesh)
+    except ValueError as error:
+        raise HeadgateError(f"{error}, which the installation has") from error
 
 
 def _root(version: str) -> str:

@@ -24,7 +24,7 @@ from headgate.kubernetes.names import (
 )
 from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.options import NEVER_INJECTED, OPTIONS, pod_arguments
+from headgate.options import NEVER_INJECTED, OPTIONS, IssuerRef, MeshOptions, pod_arguments
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object, Value
 
@@ -52,33 +52,31 @@ class Values(Value, frozen=True, kw_only=True):
     options: Mapping[str, str] = {}
 
     @property
-    def custom_metrics(self) -> bool:
-        """Whether headgate is the cluster's server of custom metrics, which HorizontalPodAutoscalers read."""
-        return bool(self.options.get("custom_metrics"))
+    def mesh(self) -> MeshOptions:
+        """The options that decide which objects there are. Further options are only arguments of the control plane.
 
-    @property
-    def node_agent(self) -> bool:
-        """Whether an agent on each node redirects the connections of pods."""
-        return bool(self.options.get("node_agent"))
+        In the chart, template expressions stand for the texts, so no text is checked.
+        """
+        texts = {field: self.options.get(field, declared.text) for field, declared in OPTIONS.items()}
+        issuer = texts["cert_manager_issuer"]
+        values: dict[str, Any] = {"cert_manager_issuer": IssuerRef(name=issuer) if issuer else None}
+        for field, declared in OPTIONS.items():
+            if declared.type is bool:
+                values[field] = bool(texts[field])
+            elif declared.default == ():
+                values[field] = _names(texts[field])
+        return MeshOptions(**values)
 
-    @property
-    def pull_secrets(self) -> Sequence[str]:
-        """The names of Secrets with which nodes pull the image."""
-        return _names(self.options.get("pull_secrets", ""))
 
-    @property
-    def aggregated_apis(self) -> bool:
-        """Whether the metrics and inspect APIs are registered."""
-        return bool(self.options.get("aggregated_apis", OPTIONS["aggregated_apis"].text))
-
-    @property
-    def namespaces(self) -> Sequence[str]:
-        """The namespaces that belong to the mesh; empty means all."""
-        return _names(self.options.get("namespaces", ""))
+def all_manifests(budget_version: str) -> tuple[Object, ...]:
+    """Return the objects of an installation with every option that adds objects."""
+    switches = {field: str(True) for field, declared in OPTIONS.items() if declared.type is bool}
+    return manifests(Values(image="", budget_version=budget_version, options=switches))
 
 
 def manifests(values: Values) -> tuple[Object, ...]:
     """Return all objects, in the order in which they can be created."""
+    mesh = values.mesh
     return (
         _namespace(values),
         *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _service_of_webhooks(CONVERSION)})),
@@ -88,15 +86,12 @@ def manifests(values: Values) -> tuple[Object, ...]:
         *map(_user_role, user_roles()),
         *_services(),
         _deployment(values),
-        *(_node_agent(values) if values.node_agent else ()),
+        *(_node_agent(values) if mesh.node_agent else ()),
         _disruption_budget(values),
         _network_policy(),
-        _injection(values.namespaces),
-        _validation(values.namespaces),
-        *map(
-            _labeled,
-            api_services(_SERVICE, b"", own=values.aggregated_apis, custom_metrics=values.custom_metrics),
-        ),
+        _injection(mesh.namespaces),
+        _validation(mesh.namespaces),
+        *map(_labeled, api_services(_SERVICE, b"", mesh)),
     )
 
 
@@ -119,22 +114,18 @@ def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, *
 
 def _namespace(values: Values) -> Object:
     namespace = _object("v1", "Namespace", NAMESPACE, namespace="")
-    if values.node_agent:
+    if values.mesh.node_agent:
         namespace["metadata"]["labels"].update(NAMESPACE_LABELS)
     return namespace
 
 
-def _names(text: str) -> Sequence[str]:
-    return list(dict.fromkeys(name for name in text.split(",") if name))
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
 def _roles(values: Values) -> Iterator[Object]:
     """Yield headgate's own roles, and a binding for each role."""
-    for role in roles(
-        custom_metrics=values.custom_metrics,
-        cert_manager=bool(values.options.get("cert_manager_issuer")),
-        namespaces=values.namespaces,
-    ):
+    for role in roles(values.mesh):
         if not role.binding:
             rules = [_rule(rule) for rule in role.rules]
             yield _object(f"{_RBAC}/v1", role.kind, role.name, namespace=role.namespace, rules=rules)
@@ -193,7 +184,7 @@ def _pod(values: Values) -> Mapping[str, Any]:
         "weight": 100,
         "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
     }
-    secrets = [{"name": name} for name in values.pull_secrets]
+    secrets = [{"name": name} for name in values.mesh.pull_secrets]
     return {
         **({"imagePullSecrets": secrets} if secrets else {}),
         "serviceAccountName": NAME,
@@ -241,7 +232,7 @@ def _probe(path: str, *, period: int) -> Mapping[str, Any]:
 
 
 def _node_agent(values: Values) -> tuple[Object, ...]:
-    spec = daemon_set_spec(values.image, values.pull_policy, values.pull_secrets)
+    spec = daemon_set_spec(values.image, values.pull_policy, values.mesh.pull_secrets)
     return (
         _object("v1", "ServiceAccount", NODE_AGENT),
         _object(f"{_RBAC}/v1", "ClusterRole", NODE_AGENT, namespace="", rules=RULES),

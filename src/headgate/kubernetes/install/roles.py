@@ -10,6 +10,7 @@ from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role, RoleRule
+from headgate.options import MeshOptions
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.authority_status import CONFIG_MAP as CA_STATUS
@@ -56,17 +57,14 @@ _REQUEST_HEADERS = RoleRule(
 )
 
 
-def roles(*, custom_metrics: bool, cert_manager: bool, namespaces: Sequence[str] = ()) -> tuple[Role, ...]:
-    """Return all roles, also Kubernetes' own. With `cert_manager`, it issues all certificates.
-
-    If `namespaces` is not empty, only they and the control plane's own belong to the mesh.
-    """
-    mesh = (*_reads(), *_writes())
+def roles(mesh: MeshOptions) -> tuple[Role, ...]:
+    """Return all roles that the control plane needs with the options of the mesh, also Kubernetes' own."""
+    rules, namespaces = (*_reads(), *_writes()), mesh.namespaces
     return (
-        Role("ClusterRole", NAME, "", (*(_part(mesh, namespaced=False) if namespaces else mesh), *_bundles())),
-        *(_in_namespaces(mesh, namespaces) if namespaces else ()),
-        *([_custom_metrics()] if custom_metrics else []),
-        *([_CERTIFICATE_REQUESTS] if cert_manager else []),
+        Role("ClusterRole", NAME, "", (*(_part(rules, namespaced=False) if namespaces else rules), *_bundles())),
+        *(_in_namespaces(rules, namespaces) if namespaces else ()),
+        *([_custom_metrics()] if mesh.custom_metrics else []),
+        *([_CERTIFICATE_REQUESTS] if mesh.cert_manager_issuer else []),
         Role("Role", NAME, NAMESPACE, tuple(_own())),
         Role("ClusterRole", "system:auth-delegator", "", tuple(_reviews()), binding=f"{NAME}-auth-delegator"),
         Role(
@@ -159,7 +157,9 @@ def _bundles() -> Iterator[RoleRule]:
     """Yield rules for the objects that contain the CA bundle."""
     webhooks = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
     definitions = tuple(f"{kind.plural}.{kind.group}" for kind in converted_kinds())
-    services = [api_service["metadata"]["name"] for api_service in api_services(f"{NAMESPACE}/{NAME}", b"")]
+    services = [
+        api_service["metadata"]["name"] for api_service in api_services(f"{NAMESPACE}/{NAME}", b"", MeshOptions())
+    ]
     yield RoleRule("admissionregistration.k8s.io", webhooks, _BUNDLE, f"webhooks fail {_STALE}", (NAME,))
     without = f"the conversion between versions fails {_STALE}"
     yield RoleRule("apiextensions.k8s.io", ("customresourcedefinitions",), _BUNDLE, without, definitions)
