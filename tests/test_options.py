@@ -1,8 +1,38 @@
 """The options of the mesh."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from headgate.options import OPTIONS, MeshOptions, given_options, parse_metrics_source, pod_arguments
+
+SOURCE = Path(__file__).parents[1] / "src/headgate"
+READERS = {
+    "custom_metrics": {
+        "api/computed_groups.py": "the group that it registers",
+        "kubernetes/install/installer.py": "the check for another server of the group",
+        "kubernetes/install/roles.py": "the permission for the group's APIService",
+    },
+    "node_agent": {
+        "admission/sidecar_containers.py": "the init container of a pod",
+        "kubernetes/install/manifests.py": "the agent's DaemonSet, and the label of its namespace",
+        "kubernetes/options.py": "the options of sidecars",
+    },
+}
+"""What each module does with an option that adds a part to the installation; nothing else only passes it on."""
+
+
+@pytest.mark.parametrize("field", READERS)
+def test_an_option_is_only_read_where_it_has_an_effect(field: str) -> None:
+    def names_field(node: ast.AST) -> bool:
+        match node:
+            case ast.Attribute(attr=name) | ast.Constant(value=name) | ast.keyword(arg=name):
+                return name == field
+        return False
+
+    paths = [path for path in SOURCE.rglob("*.py") if any(map(names_field, ast.walk(ast.parse(path.read_text()))))]
+    assert {path.relative_to(SOURCE).as_posix() for path in paths} == READERS[field].keys()
 
 
 @pytest.mark.parametrize("field", OPTIONS)

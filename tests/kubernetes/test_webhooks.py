@@ -17,7 +17,7 @@ from headgate.admission.sidecar_containers import transparent_sidecars
 from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.api.http_server import Server
 from headgate.kubernetes import webhooks
-from headgate.kubernetes.options import Options
+from headgate.kubernetes.options import Options, sidecar_options
 from headgate.latest import Latest, until
 
 SPLIT = {
@@ -41,7 +41,7 @@ class Replica:
             feed=SimpleNamespace(snapshot=Latest(None)),
             warn=self._warn,
         )
-        sidecars = transparent_sidecars("labelled", options.of_sidecars(native=False))
+        sidecars = transparent_sidecars("labelled", sidecar_options(options.image, options.mesh, native=False))
         serving = webhooks.serve_webhooks(options, sidecars, mesh, Latest(credential_of(certificate)), self.draining)  # type: ignore[arg-type]
         self.answers.set()
         self.serving = asyncio.create_task(serving)

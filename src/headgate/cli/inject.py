@@ -15,10 +15,10 @@ from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_opt
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
 from headgate.formatting import json_text
-from headgate.kubernetes.names import XDS_ADDRESS
+from headgate.kubernetes.options import OPTIONS_OF_SIDECARS, sidecar_options
 from headgate.manifests.files import FileProblem, read_texts
 from headgate.manifests.streams import WrittenDocument, join, written_documents
-from headgate.options import PROXY_OPTIONS, GivenOptions
+from headgate.options import GivenOptions
 from headgate.resources.meta import Object, part
 
 Files = Annotated[
@@ -37,7 +37,7 @@ Output = Annotated[
 ]
 
 
-@with_mesh_options("pull_secrets", "node_agent", "otlp_collector", *PROXY_OPTIONS)
+@with_mesh_options(*OPTIONS_OF_SIDECARS)
 def inject(
     filename: Files,
     *,
@@ -51,15 +51,7 @@ def inject(
     The pods get what the admission webhook of a cluster adds. Pods that have a sidecar, or opt out by headgate.dev/inject,
     stay unchanged, and so do all other objects. If there is a mistake, nothing is printed.
     """
-    options = SidecarOptions(
-        image=checked_image(image),
-        xds=XDS_ADDRESS,
-        pull_secrets=given.mesh.pull_secrets,
-        native=native,
-        collector=given.mesh.otlp_collector,
-        proxy=given.mesh.proxy,
-        node_agent=given.mesh.node_agent,
-    )
+    options = sidecar_options(checked_image(image), given.mesh, native=native)
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)
     injections = [_Injection(injection, options) for injection in documents] if not broken else []

@@ -30,7 +30,7 @@ from headgate.kubernetes.lease import Lease, LeaseName, hold
 from headgate.kubernetes.missing_agents import AGENTS, PENDING, MissingAgents
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.namespace_limits import FollowedLimits
-from headgate.kubernetes.options import Options
+from headgate.kubernetes.options import Options, sidecar_options
 from headgate.kubernetes.permissions import (
     MissingPermissions,
     Reviewer,
@@ -80,7 +80,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
-        sidecars = options.of_sidecars(native=await versions.native_sidecars())
+        sidecars = sidecar_options(options.image, options.mesh, native=await versions.native_sidecars())
         injection = _Injection.of(options, sidecars)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)

@@ -2,7 +2,7 @@
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.kubernetes.names import XDS_ADDRESS
-from headgate.options import MeshOptions
+from headgate.options import PROXY_OPTIONS, MeshOptions
 from headgate.resources.meta import Value
 from headgate.settings import Settings
 
@@ -25,14 +25,19 @@ class Options(Value, frozen=True, kw_only=True):
         """The settings of the compiler."""
         return self.mesh.settings(gateway_pods=True)
 
-    def of_sidecars(self, *, native: bool) -> SidecarOptions:
-        """Return the options of injected sidecars; `native` says that the cluster has native sidecars."""
-        return SidecarOptions(
-            image=self.image,
-            xds=XDS_ADDRESS,
-            pull_secrets=self.mesh.pull_secrets,
-            native=native,
-            collector=self.mesh.otlp_collector,
-            proxy=self.mesh.proxy,
-            node_agent=self.mesh.node_agent,
-        )
+
+OPTIONS_OF_SIDECARS = ("pull_secrets", "node_agent", "otlp_collector", *PROXY_OPTIONS)
+"""The options of the mesh that `sidecar_options` reads, by their fields."""
+
+
+def sidecar_options(image: str, mesh: MeshOptions, *, native: bool) -> SidecarOptions:
+    """Return the options of injected sidecars; `native` says that the cluster has native sidecars."""
+    return SidecarOptions(
+        image=image,
+        xds=XDS_ADDRESS,
+        pull_secrets=mesh.pull_secrets,
+        native=native,
+        collector=mesh.otlp_collector,
+        proxy=mesh.proxy,
+        node_agent=mesh.node_agent,
+    )
