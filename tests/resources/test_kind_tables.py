@@ -1,7 +1,8 @@
 """What differs by kind stands in the room of the kind: no other module has a table that is keyed by kinds, or a list of kinds."""
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,15 @@ VALUES = {kind.shape.__name__ for kind in KINDS if kind.shape} | {
 ABOVE = {
     "admission/immutable_fields.py": "what no update of a workload changes, which the embedded API needs",
     "admission/workloads.py": "the defaults of the embedded API, which need its limits",
+    "cli/check.py": "what of an object depends on the files of other objects",
     "cli/restart_plan.py": "how the pods of each kind are replaced, which only the command needs",
     "cli/senders.py": "the name of a sidecar by the kind of the sender, which only the command needs",
     "compiler/explain_request.py": "the pods of each kind of sender",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
-    "compiler/gateway_api/conflicts.py": "which routes share hosts",
+    "compiler/gateway_api/parents.py": "how a route is attached to each kind of parent",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",
+    "manifests/apply.py": "the order in which files are applied",
+    "objects/lifecycle.py": "what API servers fill in at a creation",
     "plane/object_graphs.py": "the kinds between a kind and its pods in the cluster",
     "plane/status/writer.py": "the functions that write statuses, which need the plane",
     "resources/further/columns.py": "the columns of kinds that share one room, as nothing but names and columns differs",
@@ -33,18 +37,22 @@ ABOVE = {
     "standalone/pods/environment.py": "the references in an envFrom",
     "standalone/pods/volume_files.py": "the sources of a projected volume",
     "standalone/setup.py": "what the host does at a write",
+    "telemetry/answers/object_graph.py": "the objects of a pod by kind, which need the graph",
 }
 """Tables of what a room can't have, with the reasons."""
 LISTS = {
+    "admission/chain.py": "the kinds with a root Service",
     "cli/placeholders.py": "what the first step of a Canary is computed from",
-    "cli/plan.py": "kinds besides those that are compiled",
     "compiler/compile.py": "the inputs of stages: the types that a stage reads",
     "compiler/fail_closed.py": "the kinds that restrict access, each with the function that reads its restriction",
     "compiler/gateway_api/destinations.py": "the inputs of a stage",
-    "compiler/gateway_api/gateways.py": "the routes that a listener's protocol allows (Gateway API)",
     "compiler/gateway_api/parents.py": "the inputs of a stage",
+    "compiler/gateway_api/routes.py": "the kinds of routes: a type for mypy",
+    "compiler/gateway_api/rules.py": "the kinds of routes with rules for requests: a type for mypy",
+    "kinds.py": "the kinds that an API or a command names",
     "kubernetes/gateways.py": "what a Gateway owns in a cluster, in the order of deletion",
     "kubernetes/install/installer.py": "the installed objects whose deletion takes time",
+    "manifests/apply.py": "the kinds that are applied first",
     "objects/gateways.py": "the kinds that decide whether a Gateway is accepted",
     "plan/departures.py": "the kinds whose selectors select pods in the mesh",
     "plan/plan.py": "the kinds whose changes change the pods behind a Service",
@@ -55,6 +63,7 @@ LISTS = {
     "resources/pod_owners.py": "the controllers that name pods at random (Kubernetes)",
     "resources/registry.py": "the list of all kinds",
     "resources/request_spec.py": "the kinds that name the sender of a request: a type for mypy",
+    "resources/smi/self_reference.py": "the kinds with a root Service: a type for mypy",
     "resources/smi/traffic_target.py": "the kinds that a rule may name (SMI)",
     "standalone/controllers/controllers.py": "what the controllers read besides workloads",
     "standalone/network/resolver.py": "the kinds that DNS answers are made from",
@@ -65,57 +74,109 @@ LISTS = {
 """Lists of kinds outside of `headgate.kinds`, each with what its kinds have in common."""
 
 
-def is_kind(key: ast.expr | None) -> bool:
-    """Return whether an expression is a kind: its name, also after a group or a version, its `Kind`, or its type."""
-    match key:
+def kind_in(node: ast.expr | None) -> str:
+    """Return the kind that an expression is: its name, also after a group or a version, its `Kind`, or its type; else nothing."""
+    match node:
         case ast.Tuple(elts=[*_, last]):
-            return is_kind(last)
+            return kind_in(last)
         case ast.Constant(value=str(text)):
-            return text.rpartition("/")[2] in KNOWN
-        case ast.Attribute(value=value, attr=field):
-            return field == "KIND" or (field in ("kind", "names", "shape") and is_kind(value))
+            name = text.rpartition("/")[2]
+            return name if name in KNOWN else ""
+        case ast.Attribute(value=ast.Name(id=room), attr="KIND"):
+            return room
+        case ast.Attribute(value=value, attr="kind" | "names" | "shape"):
+            return kind_in(value)
         case ast.Name(id=name):
-            return name in VALUES
-    return False
+            return name if name in VALUES else ""
+    return ""
+
+
+def several(nodes: Iterable[ast.expr | None]) -> bool:
+    """Return whether expressions are several kinds."""
+    return len({kind_in(node) for node in nodes} - {""}) > 1
+
+
+def patterns(pattern: ast.pattern) -> Iterator[ast.expr]:
+    """Yield the values and the types in a pattern."""
+    for node in ast.walk(pattern):
+        if isinstance(node, ast.MatchValue):
+            yield node.value
+        elif isinstance(node, ast.MatchClass):
+            yield node.cls
+
+
+def branches(test: ast.If | ast.IfExp) -> Iterator[ast.expr]:
+    """Yield the conditions of an `if` with its `elif`s, or of a conditional expression."""
+    yield test.test
+    match test.orelse:
+        case ast.IfExp() as following:
+            yield from branches(following)
+        case [ast.If() as following]:
+            yield from branches(following)
+
+
+def compared(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a condition compares for equality, or as a type, where the result depends on the kind."""
+    for node in ast.walk(test):
+        match node:
+            case ast.Compare(left=left, comparators=[right], ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot()]):
+                yield from (left, right)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, shape]):
+                yield shape
 
 
 def keys(node: ast.AST) -> Iterator[ast.expr | None]:
-    """Yield the keys of a table: a dict, written as such, as pairs or with `dict`, or the cases of a match."""
+    """Yield the keys of a table: a dict, written as such, as pairs or with `dict`, or cases that depend on the kind."""
     match node:
         case ast.Dict():
             yield from node.keys
         case ast.Match():
             for case in node.cases:
-                patterns = case.pattern.patterns if isinstance(case.pattern, ast.MatchOr) else [case.pattern]
-                yield from (pattern.value for pattern in patterns if isinstance(pattern, ast.MatchValue))
+                yield from patterns(case.pattern)
+        case ast.If() | ast.IfExp():
+            for condition in branches(node):
+                yield from compared(condition)
         case ast.Call(func=ast.Name(id="dict")):
             yield from (ast.Constant(keyword.arg) for keyword in node.keywords)
         case ast.Call(func=ast.Attribute(attr="fromkeys"), args=[ast.Tuple() | ast.List() | ast.Set() as listed, *_]):
             yield from listed.elts
         case ast.Tuple() | ast.List() | ast.Set():
             pairs = [row for row in node.elts if isinstance(row, ast.Tuple) and len(row.elts) == 2]
-            yield from (row.elts[0] for row in pairs if not is_kind(row.elts[1]))
+            yield from (row.elts[0] for row in pairs if not kind_in(row.elts[1]))
 
 
 def tables(source: str) -> Iterator[int]:
     """Yield the lines of the tables that are keyed by several kinds."""
-    for node in ast.walk(ast.parse(source)):
-        if sum(map(is_kind, keys(node))) > 1:
+    nodes = list(ast.walk(ast.parse(source)))
+    inner = {node.orelse[0] for node in nodes if isinstance(node, ast.If) and len(node.orelse) == 1}  # an `elif`
+    for node in nodes:
+        if node not in inner and several(keys(node)):
             yield node.lineno
 
 
+def members(node: ast.AST) -> Iterator[ast.expr | None]:
+    """Yield the entries of a list: a tuple, set or list, alternatives of types, a condition, arguments, a text with names."""
+    match node:
+        case ast.Tuple(elts=entries) | ast.List(elts=entries) | ast.Set(elts=entries):
+            yield from entries
+        case ast.MatchOr():
+            yield from patterns(node)
+        case ast.BinOp(op=ast.BitOr()):
+            yield from (entry for entry in ast.walk(node) if isinstance(entry, ast.Name))
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from compared(value)
+        case ast.Call(args=arguments):
+            yield from arguments
+        case ast.Constant(value=str(text)) if text.count(" ") < len(KNOWN):
+            words = re.split(r"[, |]+", text)
+            yield from (ast.Constant(word) for word in words if set(words) <= KNOWN)
+
+
 def lists(source: str) -> Iterator[int]:
-    """Yield the lines of lists of several kinds: tuples, sets, lists, and alternatives of a match."""
+    """Yield the lines of lists of several kinds."""
     for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Tuple(elts=entries) | ast.List(elts=entries) | ast.Set(elts=entries):
-                kinds = sum(map(is_kind, entries))
-            case ast.MatchOr(patterns=patterns):
-                kinds = sum(is_kind(pattern.value) for pattern in patterns if isinstance(pattern, ast.MatchValue))
-                kinds += sum(is_kind(pattern.cls) for pattern in patterns if isinstance(pattern, ast.MatchClass))
-            case _:
-                continue
-        if kinds > 1:
+        if isinstance(node, ast.expr | ast.pattern) and several(members(node)):
             yield node.lineno
 
 
@@ -148,6 +209,10 @@ def test_each_list_of_kinds_has_a_reason() -> None:
         '(("Pod", "a pod"), ("Service", "a service"))',
         'dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment")), 1)',
         'match kind:\n    case "Pod":\n        ...\n    case "Service":\n        ...',
+        "match resource:\n    case Service():\n        ...\n    case TrafficSplit():\n        ...",
+        'if kind == "Pod":\n    ...\nelif kind == "Service":\n    ...',
+        "if isinstance(resource, Service):\n    ...\nelif isinstance(resource, TrafficSplit):\n    ...",
+        '1 if kind == "Pod" else 2 if key.kind == SERVICE.kind else 3',
     ],
 )
 def test_a_table_is_seen_in_every_form(table: str) -> None:
@@ -155,7 +220,7 @@ def test_a_table_is_seen_in_every_form(table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "several",
+    "text",
     [
         '("Pod", "Service")',
         '["Pod", "Service"]',
@@ -166,10 +231,36 @@ def test_a_table_is_seen_in_every_form(table: str) -> None:
         "{POD.kind, service.KIND}",
         "(Service, TrafficSplit)",
         'Literal["Pod", "Service"]',
+        '"Pod Service".split()',
+        '"Pod, Service"',
+        "Service | TrafficSplit",
+        "isinstance(resource, Service | TrafficSplit)",
+        'kind == "Pod" or kind == "Service"',
+        "kind != POD.kind and kind != SERVICE.kind",
+        "isinstance(resource, Service) or isinstance(resource, TrafficSplit)",
+        "part(snapshot, Service, TrafficSplit)",
+        'all_of("Pod", "Service")',
     ],
 )
-def test_a_list_is_seen_in_every_form(several: str) -> None:
-    assert list(lists(several)) == [1]
+def test_a_list_is_seen_in_every_form(text: str) -> None:
+    assert set(lists(text)) == {1}
+
+
+@pytest.mark.parametrize(
+    "single",
+    [
+        '("Pod", "other")',
+        "(POD.group, POD.kind)",
+        "(kind.group, kind.kind) == (POD.group, POD.kind)",
+        'kind == "Pod" or name == "other"',
+        "Service | None",
+        '"a Pod of a Service"',
+        'key("", "Service", namespace)',
+    ],
+)
+def test_one_kind_is_no_list(single: str) -> None:
+    assert not list(lists(single))
+    assert not list(tables(single))
 
 
 @pytest.mark.parametrize("alternatives", ['"Pod" | "Service"', "Service() | TrafficSplit()"])

@@ -3,6 +3,7 @@
 import pytest
 from tests.make.definitions import definition
 
+from headgate.kinds import MESH, NAMES
 from headgate.resources.custom.kinds import with_definitions
 from headgate.resources.registry import BUILT_IN
 from headgate.resources.unknown_kinds import is_foreign, unknown_kind
@@ -36,7 +37,7 @@ def test_a_kind_of_another_project_is_foreign(version: str, kind: str) -> None:
             "headgate.dev/v1beta1",
             "Toaster",
             "kind",
-            "kinds of headgate.dev are Canary, Sidecar, TLSConfig",
+            f"kinds of headgate.dev are {', '.join(sorted(names.kind for names in NAMES if names.group == MESH))}",
         ),
         ("apps/v1", "Toaster", "kind", "kinds of apps are ControllerRevision, DaemonSet, Deployment"),
         ("v1", "ServiceMonitor", "kind", "kinds of the core group are "),

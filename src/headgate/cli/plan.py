@@ -30,10 +30,10 @@ from headgate.plan.world import World
 from headgate.plane.feed import COMPILED
 from headgate.resources.meta import Key
 from headgate.resources.pod_templates import template_path
-from headgate.resources.registry import CANARY, DEPLOYMENT, OWNERS, REPLICA_SET
+from headgate.resources.registry import CANARY, WORKLOADS
 from headgate.settings import Settings
 
-_DELETABLE = (*COMPILED, DEPLOYMENT, REPLICA_SET, *OWNERS)
+_DELETABLE = (*COMPILED, *WORKLOADS)
 """The kinds whose deletion may change requests or access."""
 Request = Annotated[
     list[str] | None,
@@ -223,7 +223,7 @@ def _is_deleted_with(key: Key, deleted: Collection[Key]) -> bool:
 
 def _made(snapshot: Snapshot) -> Iterator[tuple[Key, Key]]:
     """Yield the objects that Canaries and workloads own, each with its owner."""
-    makers = {kind.kind: kind for kind in (CANARY, DEPLOYMENT, REPLICA_SET, *OWNERS)}
+    makers = {kind.kind: kind for kind in (CANARY, *WORKLOADS)}
     for key, resource in snapshot.objects.items():
         for reference in resource.metadata.owner_references:
             if kind := makers.get(reference.kind):

@@ -73,13 +73,12 @@ from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
-from headgate.resources.gateway_api.grpc_route import GRPCRoute
-from headgate.resources.gateway_api.http_route import HTTPRoute
-from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
+from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.mesh.sidecar import Sidecar
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key, Resource
+from headgate.resources.registry import ROUTES
 from headgate.resources.smi.http_route_group import HTTPRouteGroup
 from headgate.resources.smi.port_routes import TCPRoute
 from headgate.resources.smi.traffic_target import TrafficTarget
@@ -91,6 +90,7 @@ CONNECTION_SHARE = 4
 at least two fifths of its lifetime left, so it stays valid until the end of each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
+_ROUTES = {kind: kind.shape for kind in ROUTES if kind.shape}
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 NO_OBJECTS, NO_GROUPS = Snapshot(), RouteGroups(SharedMap(), {}, {})
 
@@ -268,15 +268,16 @@ class Compiler:
 
     def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> SharedMap[Key, AttachedRoute]:
         """Return all routes, attached to their parents."""
-        by_kind: dict[type[Resource], SharedMap[Key, CompiledRoute]] = {}
-        for kind in (GRPCRoute, HTTPRoute, GatewayTCPRoute):
-            source = snapshot.source(kind)
+        by_kind: dict[Kind, SharedMap[Key, CompiledRoute]] = {}
+        for kind, shape in _ROUTES.items():
+            source = snapshot.source(shape)
             routes = self._stages.each_item(compile_route, places, source.objects, kind)
             mistaken = {key: (routes[key], causes) for key, causes in source.mistakes.items() if key in routes}
             by_kind[kind] = routes.edited(self._stages.each_item(with_mistakes, None, mistaken, kind))
         attached = self._stages.each_item(attach, parents, self._stages.united("routes", *by_kind.values()))
-        if not by_kind[GatewayTCPRoute] and not (by_kind[GRPCRoute] and by_kind[HTTPRoute]):
-            return attached  # no two routes can conflict
+        used = [kind for kind, routes in by_kind.items() if routes]
+        if len(used) < 2 and all("HTTP" in kind.listeners for kind in used):
+            return attached  # routes of one kind share hosts, but not connections
         return without_conflicts(parents, attached)
 
     def _of_routes(self, snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:

@@ -24,11 +24,11 @@ from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
-from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
+from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT, WORKLOADS
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
-_OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
+_OF_BACKENDS = frozenset(kind.kind for kind in (SERVICE, ENDPOINT_SLICE, *WORKLOADS, POD))
 
 
 class ReceiverShare(Answer, frozen=True, kw_only=True):

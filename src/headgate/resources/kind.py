@@ -59,6 +59,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `unserved`: subresources of Kubernetes that the embedded API does not have.
     - `selectable`: the fields that field selectors may name, besides the name and the namespace.
     - `always_present`: the fields that every object has in Kubernetes: no manager owns such a field alone.
+    - `listeners`: the protocols of the listeners to which it can be attached, if it is a route of the Gateway API.
     - `ready_by`: where the status says whether all proxies have acknowledged an object; None if no such status is written.
     - `loss`: what ends with an object besides its own purpose, as a sentence for users.
     - `definition`: the name of the CustomResourceDefinition that defines the kind; empty for a built-in kind.
@@ -86,6 +87,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     unserved: frozenset[str] = frozenset()
     selectable: frozenset[str] = frozenset()
     always_present: tuple[str, ...] = ()
+    listeners: tuple[str, ...] = ()
     ready_by: ReadyBy | None = None
     loss: str = ""
     definition: str = ""

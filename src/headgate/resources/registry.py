@@ -47,6 +47,8 @@ KINDS = (
     canary.KIND,
 )
 """The kinds that headgate works with."""
+ROUTES = tuple(kind for kind in KINDS if kind.listeners)
+"""The kinds of the Gateway API's routes."""
 EVENT = Kind(KindNames("events.k8s.io", "Event", "events"))
 """Events in a cluster. Those of the core group, which the embedded API serves, are the same objects there."""
 DISRUPTION_BUDGET = Kind(names_of("PodDisruptionBudget", "policy"), versions=("v1", "v1beta1"))
@@ -61,6 +63,8 @@ OWNERS = tuple(
     if templated.owns_pods and templated.kind != replica_set.KIND.kind
 )
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
+WORKLOADS = (deployment.KIND, replica_set.KIND, *OWNERS)
+"""The kinds that own pods, themselves or through another kind."""
 CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, RESOURCE_QUOTA, *OWNERS)
 """The kinds that headgate reads or writes on a cluster."""
 

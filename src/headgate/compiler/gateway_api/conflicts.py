@@ -16,8 +16,6 @@ from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap
 
-_RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute"}
-
 
 def without_conflicts(parents: Parents, attached: SharedMap[Key, AttachedRoute]) -> SharedMap[Key, AttachedRoute]:
     """Return the routes without the attachments that an older route prevents; the same mapping if there are none."""
@@ -59,9 +57,9 @@ class _OlderRoutes:
 
     def __init__(self) -> None:
         self._connections: dict[tuple[Key, str] | PortRef, Key] = {}  # the oldest TCPRoute, by listener or port
-        self._hosts: defaultdict[tuple[Key, str, str], HostOwners] = defaultdict(
-            HostOwners
-        )  # by Gateway, listener and kind
+        self._hosts: defaultdict[tuple[Key, str], defaultdict[str, HostOwners]] = defaultdict(
+            lambda: defaultdict(HostOwners)
+        )  # by Gateway and listener, then by kind
 
     def allowed(self, route: CompiledRoute, link: Link) -> Link:
         """Return the allowed part of a link, or the link with a refusal if no part is allowed. Add it to these routes."""
@@ -76,7 +74,7 @@ class _OlderRoutes:
             if route.connections:
                 self._connections[link.parent.key, attachment.listener] = route.key
             else:
-                self._hosts[link.parent.key, attachment.listener, route.key.kind].add(route, attachment.hosts)
+                self._hosts[link.parent.key, attachment.listener][route.key.kind].add(route, attachment.hosts)
         if free:
             return link if len(free) == len(link.attachments) else link._replace(attachments=free)
         what, listener = "connections" if route.connections else "hosts", link.attachments[0].listener
@@ -88,8 +86,9 @@ class _OlderRoutes:
         if route.connections:
             owner = self._connections.get((link.parent.key, attachment.listener), route.key)
             return None if owner == route.key else owner
-        rivals = self._hosts.get((link.parent.key, attachment.listener, _RIVALS[route.key.kind]))
-        oldest = rivals.oldest(attachment.hosts) if rivals else None
+        by_kind = self._hosts[link.parent.key, attachment.listener]
+        rivals = (owners.oldest(attachment.hosts) for kind, owners in by_kind.items() if kind != route.key.kind)
+        oldest = min(filter(None, rivals), key=lambda rival: rival.age, default=None)
         return oldest.key if oldest else None
 
     def _to_service(self, route: CompiledRoute, link: Link) -> Link:

@@ -26,6 +26,7 @@ from headgate.resources.gateway_api.gateway import (
 from headgate.resources.gateway_api.gateway_class import GatewayClass
 from headgate.resources.gateway_api.proxies import PROXY_OF, PROXY_OF_SERVICE, proxy_name
 from headgate.resources.meta import SYSTEM_NAMESPACE, Key, Value
+from headgate.resources.registry import ROUTES
 from headgate.settings import Settings
 
 _FIELD = "status.addresses"
@@ -40,8 +41,11 @@ _NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
     ),
 }
 ANY_HOST = "*"
-HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
-KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
+KINDS: Mapping[str, tuple[str, ...]] = {
+    protocol: tuple(kind.kind for kind in ROUTES if protocol in kind.listeners)
+    for protocol in dict.fromkeys(protocol for kind in ROUTES for protocol in kind.listeners)
+}
+"""The kinds of routes by the protocol of the listeners to which they can be attached."""
 
 
 class GatewayState(Value, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ from headgate.plane.status.takeover import Takeover
 from headgate.plane.status.work_queue import PAUSE_FACTOR, Observation, ReportIndex, StatusQueue, WriterStep
 from headgate.resources.columns import with_summary
 from headgate.resources.meta import Key, Object, timestamp
-from headgate.resources.registry import SERVICE, find
+from headgate.resources.registry import ROUTES, SERVICE, find
 from headgate.shared_map import SharedMap, replaced
 from headgate.xds.fleet import Fleet, FleetProxy
 
@@ -60,9 +60,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (SPLIT, "TrafficSplit"): split_status,
     (GATEWAY, "GatewayClass"): class_status,
     (GATEWAY, "Gateway"): gateway_status,
-    (GATEWAY, "HTTPRoute"): route_status,
-    (GATEWAY, "GRPCRoute"): route_status,
-    (GATEWAY, "TCPRoute"): route_status,
+    **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,
     (ACCESS, "TrafficTarget"): mesh_status,

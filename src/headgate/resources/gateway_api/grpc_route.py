@@ -84,5 +84,6 @@ KIND = Kind(
     checks=grpc_route_causes,
     columns=(NAME, HOSTNAMES, *STATE, AGE, PARENTS),
     recorded=True,
+    listeners=("HTTP", "HTTPS"),
     ready_by=ReadyBy.PARENTS,
 )

@@ -134,5 +134,6 @@ KIND = Kind(
     unread=re.compile(r"spec\.rules\[\d+\]\.retry\b.*"),
     columns=(NAME, HOSTNAMES, *STATE, AGE, PARENTS),
     recorded=True,
+    listeners=("HTTP", "HTTPS"),
     ready_by=ReadyBy.PARENTS,
 )

@@ -62,5 +62,6 @@ KIND = Kind(
     checks=tcp_route_causes,
     columns=(NAME, *STATE, AGE, PARENTS),
     recorded=True,
+    listeners=("TCP",),
     ready_by=ReadyBy.PARENTS,
 )
