@@ -62,7 +62,7 @@ CACHES = {
         xds/messages.py xds/versions.py
     """,
     "documents and classes that a process makes once": """
-        envoy/descriptors.py kubernetes/credentials.py resources/further/kinds.py resources/schema/catalog.py
+        cli/open_values.py envoy/descriptors.py kubernetes/credentials.py resources/further/kinds.py resources/schema/catalog.py
         resources/schema/declared.py resources/schema/defaults.py resources/schema/published.py
         standalone/apiserver/openapi.py standalone/apiserver/protobuf.py telemetry/reports/otlp_messages.py
     """,

@@ -311,14 +311,14 @@ def _row(
 def _print(result: CheckResult) -> None:
     console = stdout()
     for row in result.findings:
-        console.print(
-            row.text(), style=FINDING_STYLES[row.severity.word] if console.is_terminal else None, soft_wrap=True
-        )
+        style = FINDING_STYLES.get(row.severity.word) if console.is_terminal else None
+        console.print(row.text(), style=style, soft_wrap=True)
     note(summary(result))
 
 
 def summary(result: CheckResult) -> str:
     """Return the number of findings in one line: `1 error, 2 warnings in 4 objects`."""
-    counts = (("error", result.errors), ("warning", result.warnings), ("note", result.notes))
-    counted = ", ".join(pluralize(number, word) for word, number in counts if number)
+    numbers = Counter(row.severity.word for row in result.findings)
+    words = dict.fromkeys((*(severity.word for severity in Severity), *numbers))
+    counted = ", ".join(pluralize(numbers[word], word) for word in words if numbers[word])
     return f"{counted or 'no findings'} in {pluralize(result.objects, 'object')}"

@@ -299,7 +299,7 @@ def _arrival_lines(arrival: Arrival) -> Iterator[str]:
 
 
 def _candidate(candidate: Tried) -> Iterator[str]:
-    yield f"{_RESULTS[candidate.result]:<10} {candidate.route.words if candidate.route else f'host {candidate.host}'}"
+    yield f"{_RESULTS.get(candidate.result, candidate.result):<10} {candidate.route.words if candidate.route else f'host {candidate.host}'}"
     if candidate.message:
         yield f"{'':<10} {candidate.message}"
 

@@ -8,6 +8,7 @@ import msgspec
 
 from headgate.cli.arguments import ApiOptions
 from headgate.cli.connection import find_api
+from headgate.cli.open_values import with_open_values
 from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import NO_MESSAGE, Client
@@ -172,7 +173,7 @@ class InspectClient:
 
     def _read(self, answer: Object, shape: type[T]) -> T:
         try:
-            return msgspec.convert(answer, shape)
+            return with_open_values(answer, shape)
         except msgspec.ValidationError as error:
             raise HeadgateError(
                 f"the response of {GROUP} can't be decoded; the responding headgate may have another version: {error}"

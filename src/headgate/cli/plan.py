@@ -145,15 +145,16 @@ def plan_(
     )
     shown = Plan(spec=spec, status=result)
     answer(shown, output, lambda: show(result, only_checks=bool(result.verdicts)))
-    if code := _exit_code(result):
+    if code := exit_code(result):
         raise typer.Exit(code)
 
 
-def _exit_code(result: PlanStatus) -> int:
+def exit_code(result: PlanStatus) -> int:
+    """Return the exit code for a plan. A verdict that a newer control plane gives, and this version does not know, decides nothing."""
     verdicts = {verdict.verdict for verdict in result.verdicts}
     if CheckOutcome.DOES_NOT_HOLD in verdicts or (not verdicts and not result.differences.is_empty):
         return EXIT_FAILURE
-    return EXIT_UNDECIDED if CheckOutcome.UNDECIDED in verdicts else 0
+    return 0 if verdicts <= {CheckOutcome.HOLDS} else EXIT_UNDECIDED
 
 
 def _read(paths: Sequence[Path], namespace: str) -> Manifests:

@@ -62,7 +62,7 @@ def _sections(differences: Differences) -> Iterator[tuple[str, list[list[str]]]]
 
 
 def _verdict(verdict: CheckVerdict) -> Iterator[str]:
-    word = _VERDICTS[verdict.verdict]
+    word = _VERDICTS.get(verdict.verdict, verdict.verdict.value)
     if verdict.holds:
         yield f"{word}: {verdict.message}: {'; '.join(verdict.reason_messages)}"
         return

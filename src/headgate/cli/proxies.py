@@ -114,7 +114,7 @@ def _list(every: Sequence[Proxy]) -> None:
     print_table(table(every))
     for proxy in every:
         for line in _trouble(proxy):
-            console.print(line, style=STYLES[proxy.status.state], soft_wrap=True)
+            console.print(line, style=STYLES.get(proxy.status.state), soft_wrap=True)
 
 
 def table(every: Sequence[Proxy]) -> Table:
@@ -125,7 +125,7 @@ def table(every: Sequence[Proxy]) -> Table:
         status = proxy.status
         by_type = {counts_of_type.type: counts_of_type for counts_of_type in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
-        style = None if status.state == "InSync" else STYLES[status.state]
+        style = None if status.state == "InSync" else STYLES.get(status.state)
         proxies.add_row(
             display_name(proxy.node), status.state, since(status.last_acknowledged_time), *counts, style=style
         )

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.open_values import with_open_values
 from headgate.cli.output import FittedTable, WrappedText, make_table
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
@@ -129,7 +130,7 @@ def rollout_status(obj: Object) -> RolloutStatus:
     metadata, spec = obj["metadata"], obj["spec"]
     status = _decoded(obj)
     state, message = status.state
-    typed = msgspec.convert(spec, CanarySpec)
+    typed = with_open_values(spec, CanarySpec)
     analysis, command = typed.analysis, typed.command
     error = float(analysis.tolerated_error) if analysis else 0.0
     roles = {analysis.canary: "canary", analysis.baseline: "baseline"} if analysis else {}

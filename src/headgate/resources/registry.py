@@ -81,7 +81,6 @@ TLS_CONFIG = tls_config.KIND
 SIDECAR = sidecar.KIND
 CANARY = canary.KIND
 DEPLOYMENT = deployment.KIND
-REPLICA_SET = replica_set.KIND
 ENDPOINT_SLICE = endpoint_slice.KIND
 DEFINITION = definition.KIND
 BUILT_IN = KindSet((*KINDS, definition.KIND, *FURTHER_KINDS))
