@@ -3,7 +3,8 @@
 import ast
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import textwrap
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -117,20 +118,122 @@ def test_a_stream_that_ends_at_once_without_a_value_begins_again_after_growing_p
 LOOPS = {
     "cli/nginx_gateway.py": "the program of a container has no event loop",
     "cli/proxy_calls.py": "the program of a container has no event loop",
+    "cli/rendered_files.py": "a change ends a pause",
+    "cli/restart.py": "a response that shows progress is a reason to wait, too",
+    "cli/wait.py": "each watch begins with a list, so it never ends without a value",
+    "identity/credentials.py": "the pause is a time at which a certificate is due, which other tasks change",
+    "kubernetes/client.py": "the server sets the pause (Retry-After)",
+    "kubernetes/install/installer.py": "waits until objects are gone, which is no failure",
     "kubernetes/retries.py": "a change ends a pause",
+    "standalone/pods/health.py": "a probe that fails is a result",
+    "standalone/pods/runtime.py": "an attempt reports its failures itself, by their kinds",
+    "standalone/pods/sidecars.py": "each fault is a state of the pod",
     "standalone/proxies/envoy_process.py": "a renewal that worked has a pause too",
+    "standalone/supervisor.py": "a change, an exit or the end of headgate ends a pause",
 }
 """Modules with a loop that repeats failed attempts by itself, each with the reason."""
+WAITS = {"sleep", "next_pause", "pause_after", "call_later"}
+"""The calls by which an attempt is made later."""
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes in a loop or a function, without those of functions in it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from own_nodes(child)
+
+
+def called(node: ast.AST) -> str:
+    """Return the name of what a call calls; empty for other nodes."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return str(getattr(function, "attr", getattr(function, "id", "")))
+
+
+def is_failure(caught: ast.expr | None) -> bool:
+    """Return whether exceptions of a type are failures. A TimeoutError is the end of a wait."""
+    return not (isinstance(caught, ast.Name) and caught.id == "TimeoutError")
+
+
+def attempts(loop: ast.AST) -> Iterator[tuple[Sequence[ast.stmt], Sequence[ast.stmt]]]:
+    """Yield the statements of each attempt that may fail in a loop, and those after a failure."""
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Try):
+            for handler in node.handlers:
+                if is_failure(handler.type):
+                    yield (*node.body, *node.orelse), handler.body
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            calls = [item.context_expr for item in node.items if called(item.context_expr) == "suppress"]
+            if any(is_failure(caught) for call in calls if isinstance(call, ast.Call) for caught in call.args):
+                yield node.body, ()
+
+
+def repeats_until_success(loop: ast.AST) -> bool:
+    """Return whether a loop waits after a failure, and not after a success, which ends the loop or has another pause."""
+    waits = any(called(node) in WAITS for node in own_nodes(loop))
+    has_backoff = any(called(node) in {"next_pause", "pause_after"} for node in own_nodes(loop))
+    for body, failed in attempts(loop):
+        after_failure = [node for part in failed for node in (part, *own_nodes(part))]
+        ends = any(isinstance(node, ast.Return | ast.Break) for part in body for node in (part, *own_nodes(part)))
+        again = any(called(node) in WAITS or isinstance(node, ast.Continue) for node in after_failure)
+        if waits and (ends or again):
+            return True
+    return has_backoff
+
+
+def calls_itself_later(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function waits and calls itself, or schedules itself after a failure."""
+    nodes = list(own_nodes(function))
+    own = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute) and refers_to(node, function.name)]
+    waits = {called(node) for node in nodes} & WAITS
+    return bool(own and waits) and (any(attempts(function)) or "sleep" in waits)
+
+
+def refers_to(node: ast.Name | ast.Attribute, name: str) -> bool:
+    """Return whether an expression is a function of a module, or a method of the same object, of this name."""
+    if isinstance(node, ast.Name):
+        return node.id == name
+    return node.attr == name and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def repeats(source: str) -> bool:
-    """Return whether a loop of a module catches an exception and waits as long as a backoff says."""
-    return any(
-        any(isinstance(inner, ast.ExceptHandler) for inner in ast.walk(loop))
-        and any(getattr(inner, "attr", "") in ("next_pause", "pause_after") for inner in ast.walk(loop))
-        for loop in ast.walk(ast.parse(source))
-        if isinstance(loop, ast.While)
-    )
+    """Return whether a module repeats failed attempts in a loop, or by a function that calls itself later."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.While | ast.For | ast.AsyncFor) and repeats_until_success(node):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and calls_itself_later(node):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True:\n    try:\n        return await read()\n    except OSError:\n        await asyncio.sleep(1)",
+        "while True:\n    try:\n        await read()\n        break\n    except OSError:\n        pass\n    await asyncio.sleep(1)",
+        "while True:\n    with suppress(OSError):\n        return await read()\n    time.sleep(1)",
+        "for _ in range(9):\n    try:\n        return read()\n    except OSError:\n        time.sleep(1)",
+        "async for event in events:\n    try:\n        await read()\n    except Gone:\n        continue\n    await sleep(1)",
+        "while not await attempt():\n    await asyncio.sleep(backoff.next_pause())",
+        "try:\n    self.work()\nexcept OSError:\n    loop.call_later(1, self.work)",
+        "try:\n    return await read()\nexcept OSError:\n    await asyncio.sleep(1)\n    return await self.work()",
+    ],
+)
+def test_a_repetition_is_seen_in_every_form(body: str) -> None:
+    assert repeats("async def work(self):\n" + textwrap.indent(body, "    "))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True:\n    await asyncio.sleep(60)\n    try:\n        await read()\n    except OSError:\n        log()",
+        "while True:\n    with suppress(TimeoutError):\n        return await changed.wait()\n    await asyncio.sleep(1)",
+        "while not await is_ready():\n    await asyncio.sleep(1)",
+        "loop.call_later(1, self.work)",
+    ],
+)
+def test_a_period_and_a_wait_are_no_repetitions_of_failures(body: str) -> None:
+    assert not repeats("async def work(self):\n" + textwrap.indent(body, "    "))
 
 
 def test_failed_attempts_are_repeated_by_one_function_unless_a_reason_says_why_not() -> None:

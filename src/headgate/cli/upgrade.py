@@ -10,6 +10,7 @@ from msgspec import structs
 from rich.status import Status
 
 from headgate import __version__
+from headgate.backoff import until_done
 from headgate.cli.arguments import ApiOptions, with_cluster_options
 from headgate.cli.common_options import duration
 from headgate.cli.connection import cluster_credentials
@@ -166,16 +167,20 @@ class _Expected(NamedTuple):
 async def _settled(client: InspectClient, expected: _Expected, patience: float) -> MeshState:
     """Wait until this version serves as many proxies in sync as the one before did. Raises TimedOut with what is missing."""
     reason = "the new control plane does not respond yet"
+
+    async def settled() -> MeshState:
+        after = (await client.status()).status  # fails while the active replica is being replaced
+        if missing := expected.missing(after):
+            raise HeadgateError(missing)
+        return after
+
+    async def wait(error: Exception, _pause: float) -> None:
+        nonlocal reason
+        reason = str(error)
+        await asyncio.sleep(POLL_S)
+
     spinner = Status("waiting until all proxies are in sync", console=stderr())
     with contextlib.suppress(TimeoutError), spinner:
         async with asyncio.timeout(patience):
-            while True:
-                try:
-                    after = (await client.status()).status
-                    reason = expected.missing(after)
-                    if not reason:
-                        return after
-                except HeadgateError as error:  # the active replica is being replaced
-                    reason = str(error)
-                await asyncio.sleep(POLL_S)
+            return await until_done(settled, wait, on=HeadgateError)
     raise TimedOut(f"{patience:g} s after the upgrade, {reason}; see `headgate status` and `headgate proxies`")
