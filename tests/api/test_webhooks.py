@@ -212,6 +212,16 @@ async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> No
     assert cause["field"] == "spec.backends[0].service"
 
 
+async def test_a_status_that_an_earlier_version_wrote_denies_no_update(app: Starlette) -> None:
+    """The API server sends the stored status with each write, and no user can correct it."""
+    old = {**SPLIT, "status": {"ports": [{"port": "http"}]}}
+    labeled = {**old, "metadata": {**SPLIT["metadata"], "labels": {"a": "b"}}}
+    _, answer = await call(app, "/validate", review(labeled, operation="UPDATE", oldObject=old))
+    assert answer["response"]["allowed"]
+    _, answer = await call(app, "/validate", review(labeled, operation="UPDATE", oldObject=SPLIT))
+    assert not answer["response"]["allowed"]
+
+
 async def test_a_body_that_is_not_a_review_is_a_bad_request(app: Starlette) -> None:
     for path in ("/inject", "/validate", "/convert"):
         for body in (b"", b"[]", b'{"request": 1}'):

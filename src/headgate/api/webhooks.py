@@ -24,7 +24,7 @@ from headgate.api.status import ApiError, invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
-from headgate.resources.decode import Check, type_mistakes, without_nulls
+from headgate.resources.decode import Check, kept_status, type_mistakes, without_nulls
 from headgate.resources.kind import api_version, split_api_version
 from headgate.resources.meta import Input, Key, Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
@@ -185,7 +185,8 @@ class _Handlers:
         obj = request.object or {}
         if template_path(obj):
             return self._validated_workload(obj, request.old_object)
-        checked = self._reviews.check(obj, request=True)
+        kept = kept_status(obj, request.old_object)
+        checked = self._reviews.check({name: part for name, part in obj.items() if name not in kept}, request=True)
         if checked.causes and (obj.get("apiVersion"), obj.get("kind")) == _SERVICE:
             return {}
         if checked.causes:

@@ -88,6 +88,15 @@ def check(obj: Object, *, request: bool = False, kinds: KindSet = BUILT_IN) -> C
         return Checked(error.causes, unknown=examined.unknown)
 
 
+def kept_status(new: Object, old: Object | None) -> Object:
+    """Return the field `status` of a write that keeps the stored one, else nothing.
+
+    It is not checked again, as in Kubernetes 1.30 and newer: an earlier version may have written it, and no user can
+    correct it.
+    """
+    return {"status": old["status"]} if old and "status" in old and new.get("status") == old["status"] else {}
+
+
 def _unchecked_fields(kind: Kind, *, request: bool) -> Sequence[str]:
     """Return the top-level fields that are not compared with the schema.
 

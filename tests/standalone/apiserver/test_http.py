@@ -193,6 +193,24 @@ async def test_a_write_to_the_main_resource_ignores_an_invalid_status(client: As
     assert (await client.call("PUT", f"{SPLITS}/website/status", {**website(), "status": 1})).code in {400, 422}
 
 
+async def test_a_write_keeps_a_status_that_an_earlier_version_wrote(client: AsgiClient) -> None:
+    """No user can correct a status, so its fields of earlier versions must not prevent writes until it is written again."""
+    await client.call("POST", SPLITS, website())
+    stored = (await client.store.list("split.smi-spec.io", "TrafficSplit")).items[0]
+    old = {"ports": [{"port": "http"}], "phase": "Ready"}
+    await client.store.update({**stored, "status": old}, subresource="status")
+    url = f"{SPLITS}/website"
+    labeled = await client.call("PATCH", url, {"metadata": {"labels": {"a": "b"}}}, **{"content-type": MERGE})
+    assert (labeled.code, labeled.body["metadata"]["labels"], labeled.body["status"]) == (200, {"a": "b"}, old)
+    body = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", **website()}
+    applied = await client.call(
+        "PATCH", f"{url}?fieldManager=me&force=true", body, **{"content-type": "application/apply-patch+yaml"}
+    )
+    assert (applied.code, applied.body["status"]) == (200, old)
+    refused = await client.call("PATCH", f"{url}/status", {"status": {"ports": "none"}}, **{"content-type": MERGE})
+    assert refused.code == 422
+
+
 async def test_a_split_with_its_status_can_be_read_and_written_back(client: AsgiClient) -> None:
     """The schema has every field that the control plane writes, so the output of `-o yaml` can be applied."""
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}

@@ -188,11 +188,12 @@ class Objects:
         """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
         check_depth(whole)  # a JSON patch can nest it deeper than the limit of bodies
-        checked = self.store.checked(whole)
+        kept = decode.kept_status(whole, old)
+        checked = self.store.checked({name: part for name, part in whole.items() if name not in kept})
         warnings = _unknown_field_warnings(target, checked.unknown, old, options)
         if checked.hub is None:
             raise invalid(target.served, target.name or _name(whole), checked.causes)
-        return checked.hub, warnings
+        return {**checked.hub, **kept}, warnings
 
     async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions, warn: Warn) -> Object:
         """Update an object or its status. For `scale`, update the object, because the replicas are in its spec."""
