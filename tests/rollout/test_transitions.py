@@ -15,7 +15,7 @@ from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout import criteria
 from headgate.rollout.plan import RolloutPlan
-from headgate.rollout.state import Edit, Pause, Phase, State, WebhookAnswer, state_fields, state_in
+from headgate.rollout.state import Edit, Life, Pause, Phase, State, WebhookAnswer, state_fields, state_in
 from headgate.rollout.status import canary_status
 from headgate.telemetry.counters import histogram
 
@@ -205,6 +205,12 @@ def test_a_state_in_a_status_keeps_all_evidence() -> None:
     rollout.look(20, v1=requests(90, slow=1), v2=requests(10))
     fields = {**state_fields(rollout.state), "since": int(rollout.state.since), "other": {"p99.maxIncrease": 97}}
     assert state_in({"status": {"rollout": fields}}) == rollout.state
+
+
+def test_the_fields_of_a_state_are_in_camel_case() -> None:
+    state = State(lost_since=1.0, latency_limits={"p99.maxIncrease": "90ms"}, life=Life(was_ready=True, request_at=1.0))
+    fields = state_fields(state)
+    assert {*fields, *fields["life"]} == {"lostSince", "latencyLimits", "life", "wasReady", "requestAt"}
 
 
 def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -> None:

@@ -66,7 +66,7 @@ class Loss(Enum):
     REQUESTS = "no requests"
 
 
-class Life(Value, frozen=True, kw_only=True):
+class Life(Value, frozen=True, kw_only=True, rename="camel"):
     """What shows that the canary is alive.
 
     `ready` says whether it had a ready endpoint at the last look, and `was_ready` whether it had one earlier in the rollout.
@@ -88,7 +88,7 @@ class Edit(Value, frozen=True, kw_only=True):
     matches: tuple[str, ...] = ()
 
 
-class State(Value, frozen=True, kw_only=True):
+class State(Value, frozen=True, kw_only=True, rename="camel"):
     """The state of a rollout.
 
     `subject` and `rules` have digests of the parts of the spec that begin another rollout, or another test of the step.

@@ -24,7 +24,7 @@ from headgate.resources.meta import Value
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 
 
-class ClusterWealth(Value, frozen=True, kw_only=True):
+class ClusterWealth(Value, frozen=True, kw_only=True, rename="camel"):
     """The state of a `ClusterTest`: the bets, whether the next window is skipped, and the skipped requests to the candidate."""
 
     wealth: Wealth

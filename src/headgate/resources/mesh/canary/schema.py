@@ -42,7 +42,7 @@ _STATUS = status(
 
 
 def canary() -> Schema:
-    """Return the schema of a Canary, which is the same in both of its versions."""
+    """Return the schema of a Canary."""
     return kind(
         "Moves the traffic of a root Service to a new version, step by step, or back if the new version is worse.",
         spec=declared_schema(CanarySpec, "The desired split, and the analysis that changes it."),
