@@ -14,7 +14,7 @@ import pytest
 from headgate.cli import senders
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.probe import Batch, ProbeProgress, ProbeRequest, Tally
-from headgate.cli.senders import USAGE_ERROR, Sender, any_sidecar, send, sidecar
+from headgate.cli.senders import Sender, any_sidecar, send, sidecar
 from headgate.cli.try_target import TryPort
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
@@ -120,7 +120,7 @@ async def test_a_sidecar_on_a_cluster_reports_progress_and_the_tally(answers: li
     ("failure", "words"),
     [
         (
-            ProgramFailed("Usage: headgate sidecar", USAGE_ERROR),
+            ProgramFailed("Usage: headgate sidecar", 2),
             "its image is of an older headgate; create the pod again",
         ),
         (

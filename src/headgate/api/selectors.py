@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from headgate.api.status import ApiError
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, labels_of
 from headgate.resources.selectors import Requirement, holds
 
 Predicate: TypeAlias = Callable[[Object], bool]
@@ -44,7 +44,7 @@ def label_selector(text: str) -> Predicate:
         Requirement(key=key, operator=_OPERATORS[operator], values=tuple(values))
         for key, operator, values in _requirements(text)
     ]
-    return lambda obj: all(holds(requirement, obj["metadata"].get("labels") or {}) for requirement in requirements)
+    return lambda obj: all(holds(requirement, labels_of(obj)) for requirement in requirements)
 
 
 def label_selector_object(text: str) -> dict[str, Any]:

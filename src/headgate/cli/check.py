@@ -24,7 +24,7 @@ from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.decode import read
 from headgate.resources.inspect import FindingList, Severity
 from headgate.resources.mesh_status import MeshState
-from headgate.resources.meta import Key, Object, Value
+from headgate.resources.meta import Key, Object, Value, labels_of
 from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.standalone.processes import Launch, missing_program
@@ -250,7 +250,7 @@ def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
 def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[FindingRow]:
     """Yield a finding when the files have pods in the namespace of the Service, but none that matches its selector."""
     selected, namespace = selector(service.object), service.key.namespace
-    labels = [pod["metadata"].get("labels") or {} for key, pod in pods.items() if key.namespace == namespace]
+    labels = [labels_of(pod) for key, pod in pods.items() if key.namespace == namespace]
     if not selected or not labels or any(selected.items() <= pod_labels.items() for pod_labels in labels):
         return
     text = ",".join(f"{name}={value}" for name, value in selected.items())

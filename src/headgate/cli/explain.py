@@ -13,7 +13,7 @@ from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
 from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.completion import callers, gateways, pod_names
 from headgate.cli.explain_pod import explain_pod, parse_pod
-from headgate.cli.inspect_client import InspectClient, status_of
+from headgate.cli.inspect_client import InspectClient, answer_of
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
@@ -139,7 +139,7 @@ def explain_(
         explanation = asyncio.run(client.explanation(request, at))
     if at:
         note(f"with the objects of revision {at}; {NOT_RECORDED}")
-    status = status_of(explanation)
+    status = answer_of(explanation)
     answer(explanation, output, lambda: show(explanation.spec.method, status))
     if all(backend.status_code >= ERROR_STATUSES or backend.is_denied for backend in status.backends):
         raise typer.Exit(EXIT_FAILURE)

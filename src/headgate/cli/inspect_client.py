@@ -50,7 +50,7 @@ class Answered(Protocol[Status_co]):
         """The answer; None if there is none yet."""
 
 
-def status_of(question: Answered[T]) -> T:
+def answer_of(question: Answered[T]) -> T:
     """Return the answer of a question. Raises HeadgateError without one."""
     if question.status is None:
         raise HeadgateError(f"the response of {GROUP} has no status")
@@ -107,7 +107,7 @@ class InspectClient:
 
     async def explained(self, request: RequestSpec) -> ExplanationStatus:
         """Return where a request goes now. Raises what `explanation` raises."""
-        return status_of(await self.explanation(request))
+        return answer_of(await self.explanation(request))
 
     async def revisions(self, namespace: str, query: Mapping[str, str]) -> RevisionList:
         """Return the revisions with changes in a namespace, or in all, selected by `query`."""
@@ -125,7 +125,7 @@ class InspectClient:
         """Return what a change would do. Raises Unavailable when the API has no inspect group."""
         from headgate.plan.planning import Plan  # it imports the compiler, which no other command of this client needs
 
-        return status_of(await self._create(resource_path("plans"), Plan(spec=spec)))
+        return answer_of(await self._create(resource_path("plans"), Plan(spec=spec)))
 
     async def _create(self, path: str, question: T) -> T:
         """Post an object and return it with its status. Raises Unavailable when the API has no inspect group."""

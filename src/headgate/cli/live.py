@@ -19,7 +19,7 @@ from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.plane.live_state import LiveState
 from headgate.resources.inspect import Severity
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, annotations_of
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
 from headgate.resources.smi.split_fields import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
@@ -153,7 +153,7 @@ def _backend_rows(split: Object, outcome: SplitOutcome, history: ReadingHistory)
     recent, seconds = history.recent(key, [float(share) for _, share in want.shares])
     counts = Counter({backend: count.requests for backend, count in recent.items() if count.requests})
     totals = {backend: count for backend, count in history.total(key).items() if count.requests}
-    by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are not independent samples
+    by_user = STICKY in annotations_of(split)  # requests of one user are not independent samples
     for fit in fits(want, counts):
         total = totals.get(fit.backend, Count())
         yield SplitRow(

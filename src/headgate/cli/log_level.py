@@ -14,7 +14,7 @@ from headgate.admission.sidecar_containers import CONTAINER
 from headgate.cli.held_log_level import PROGRAM, Order
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import stdout
-from headgate.cli.senders import USAGE_ERROR
+from headgate.cli.senders import failure
 from headgate.errors import HeadgateError, ProxyError
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.resources.inspect import Proxy
@@ -38,10 +38,7 @@ async def set_log_level(inspect_client: InspectClient, proxy: Proxy, level: str,
             async for _ in output:
                 console.print(f"{name} logs at the level {level} for {seconds:g} s, or until Ctrl-C", soft_wrap=True)
     except ProgramFailed as error:
-        reason = str(error).removeprefix("error: ")
-        if error.code == USAGE_ERROR:
-            reason = "its image is of an older headgate; create the pod again, and it gets the current image"
-        raise HeadgateError(f"can't set the log level of {name}: {reason}") from error
+        raise HeadgateError(f"can't set the log level of {name}: {failure(error)}") from error
     console.print(f"{name} logs at its usual level again", soft_wrap=True)
 
 

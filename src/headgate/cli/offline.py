@@ -22,7 +22,7 @@ from headgate.options import InjectionMode
 from headgate.plane.feed import snapshot_of
 from headgate.resources.gateway_api.gateway import GROUP as GATEWAY_GROUP
 from headgate.resources.gateway_api.gateway import IP_ADDRESS
-from headgate.resources.meta import Key, Object, part, rows
+from headgate.resources.meta import Key, Object, labels_of, part, rows
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
 from headgate.standalone.address_pool import FIRST_RANGE, AddressPool
@@ -108,7 +108,7 @@ def _services_with_slices(objects: Mapping[Key, Object]) -> Iterator[tuple[str, 
     """Yield namespace and name of each Service that has EndpointSlices in the files."""
     for key, obj in objects.items():
         if key.kind == SLICE:
-            yield key.namespace, (obj["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
+            yield key.namespace, labels_of(obj).get(SERVICE_NAME_LABEL, "")
 
 
 def _with_service_address(service: Object, addresses: AddressPool) -> Object:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from headgate.admission.sidecar_containers import CONTAINER, container_names
 from headgate.cli.wait import Readiness, ReadinessCheck, WaitProgress, deployment_progress
 from headgate.resources.inspect import Answer, Proxy
-from headgate.resources.meta import Key, Object, part
+from headgate.resources.meta import Key, Object, generation_of, part
 from headgate.resources.pod_templates import pod_of_template
 from headgate.resources.workload_sidecars import PodRestart, WorkloadSidecars
 
@@ -147,7 +147,7 @@ def _daemon_set_progress(obj: Object) -> WaitProgress:
 
 
 def _counted(obj: Object, pods: int, updated: int, available: int) -> WaitProgress:
-    if part(obj, "status").get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
+    if part(obj, "status").get("observedGeneration", 0) < generation_of(obj):
         return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
     message = f"{available} of {pods} pods are available, {updated} of them up to date"
     return WaitProgress(Readiness.READY if updated >= pods and available >= pods else Readiness.PENDING, message)

@@ -20,7 +20,7 @@ from headgate.cli.wait import Timeout, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.mesh.canary.types import Action
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, generation_of
 from headgate.resources.registry import CANARY
 from headgate.rollout.state import Pause, Phase, state_in
 
@@ -106,9 +106,7 @@ async def _change(client: Client, key: Key, change: Change, seconds: float) -> R
     with contextlib.suppress(TimeoutError), Status(f"waiting for {key}", console=stderr()):
         async with asyncio.timeout(seconds), contextlib.aclosing(updates):
             async for current in updates:
-                if current and _obeyed(
-                    key, current, patch["spec"].get("request"), written["metadata"].get("generation", 0)
-                ):
+                if current and _obeyed(key, current, patch["spec"].get("request"), generation_of(written)):
                     return rollout_status(current)
     raise TimedOut(
         f"the change was written to {key}, but no control plane has obeyed it after {seconds:g} s; `headgate status` "
@@ -119,7 +117,7 @@ async def _change(client: Client, key: Key, change: Change, seconds: float) -> R
 def _obeyed(key: Key, obj: Object, request: object, generation: int) -> bool:
     """Return whether the status is at least of a generation and of a request. Raises HeadgateError if it never will be."""
     status = rollout_status(obj)
-    if obj["metadata"].get("generation", 0) < generation or not status.is_current:
+    if generation_of(obj) < generation or not status.is_current:
         return False
     if request and obj["spec"].get("request") != request:
         raise HeadgateError(f"another request has replaced this one at {key}: {status.message}")

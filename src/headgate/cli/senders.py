@@ -25,7 +25,7 @@ from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
 """The program in a sidecar's container that sends a batch of requests."""
-USAGE_ERROR = 2  # the exit code of a sidecar whose image has no such program
+_USAGE_ERROR = 2  # the exit code of a sidecar whose image has no such program
 
 
 class Sender(NamedTuple):
@@ -118,10 +118,14 @@ async def send(
     try:
         return await _send_from_pod(client, container, addressed, on_request)
     except ProgramFailed as error:
-        reason = str(error).removeprefix("error: ")
-        if error.code == USAGE_ERROR:
-            reason = "its image is of an older headgate; create the pod again, and it gets the current image"
-        raise HeadgateError(f"can't send requests from the sidecar of {sender.name}: {reason}") from error
+        raise HeadgateError(f"can't send requests from the sidecar of {sender.name}: {failure(error)}") from error
+
+
+def failure(error: ProgramFailed) -> str:
+    """Return why a program of headgate has failed in a sidecar."""
+    if error.code == _USAGE_ERROR:
+        return "its image is of an older headgate; create the pod again, and it gets the current image"
+    return str(error).removeprefix("error: ")
 
 
 async def _send_from_pod(

@@ -20,7 +20,7 @@ from headgate.kubernetes.client import Client
 from headgate.resources.gateway_api.gateway import CONTROLLER, OWN_CLASS
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.kind import Kind, ReadyBy
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, generation_of, status_of
 from headgate.resources.registry import KINDS
 
 FIRST_ANSWER_S = (
@@ -109,21 +109,21 @@ def to_document(obj: Object, progress: WaitProgress) -> Mapping[str, Any]:
 
 
 def _by_observed_generation(obj: Object) -> WaitProgress:
-    outdated = _status(obj).get("observedGeneration", 0) < _generation(obj)
+    outdated = status_of(obj).get("observedGeneration", 0) < generation_of(obj)
     return _not_processed(obj) if outdated else _by_conditions(obj)
 
 
 def _by_conditions(obj: Object) -> WaitProgress:
-    return _programmed_progress(_status(obj), _generation(obj))
+    return _programmed_progress(status_of(obj), generation_of(obj))
 
 
 def _by_parents(obj: Object) -> WaitProgress:
     """Return the progress at the parent that is least ready; parents of other controllers are ignored."""
-    parents = [parent for parent in _status(obj).get("parents") or () if parent.get("controllerName") == CONTROLLER]
+    parents = [parent for parent in status_of(obj).get("parents") or () if parent.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)
     unready = [
-        (parent["parentRef"], _programmed_progress(parent, _generation(obj), PROGRAMMED_AT_PARENT))
+        (parent["parentRef"], _programmed_progress(parent, generation_of(obj), PROGRAMMED_AT_PARENT))
         for parent in parents
     ]
     reference, worst = min(unready, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
@@ -147,16 +147,16 @@ def _programmed_progress(holder: Mapping[str, Any], generation: int, type: str =
 
 
 def _not_processed(obj: Object) -> WaitProgress:
-    return WaitProgress(Readiness.PENDING, f"generation {_generation(obj)} is not processed yet")
+    return WaitProgress(Readiness.PENDING, f"generation {generation_of(obj)} is not processed yet")
 
 
 def deployment_progress(obj: Object) -> WaitProgress:
     """Return whether all pods of a Deployment have its current template and are available."""
     needed = (obj.get("spec") or {}).get("replicas", 1)
-    status = _status(obj)
+    status = status_of(obj)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     message = f"{available} of {needed} pods are available, {updated} of them up to date"
-    if status.get("observedGeneration", 0) < _generation(obj):
+    if status.get("observedGeneration", 0) < generation_of(obj):
         return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
     old = status.get("replicas", 0) - updated
     done = updated >= needed and available >= needed and old <= 0
@@ -164,14 +164,6 @@ def deployment_progress(obj: Object) -> WaitProgress:
     if not done and progressing.get("reason") == "ProgressDeadlineExceeded":
         return WaitProgress(Readiness.FAILED, str(progressing.get("message", message)))
     return WaitProgress(Readiness.READY if done else Readiness.PENDING, message)
-
-
-def _status(obj: Object) -> Mapping[str, Any]:
-    return obj.get("status") or {}
-
-
-def _generation(obj: Object) -> int:
-    return int(obj["metadata"].get("generation", 0))
 
 
 def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -21,7 +21,7 @@ from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until, wait_for_any
 from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.authority_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus, RootStatus, RotationPhase
-from headgate.resources.meta import Object, timestamp
+from headgate.resources.meta import Object, annotations_of, timestamp
 from headgate.resources.registry import key_of
 
 MANAGER = "headgate"
@@ -117,7 +117,7 @@ class CaStatusPublisher:
                 self._read(step.object)
 
     def _read(self, obj: Object) -> None:
-        request = (obj["metadata"].get("annotations") or {}).get(ROTATE, "")
+        request = annotations_of(obj).get(ROTATE, "")
         if self._rotation and isinstance(request, str):
             self._rotation.request.set(request)
 

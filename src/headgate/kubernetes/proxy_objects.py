@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.resources.gateway_api.proxies import OWN_KEYS
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, annotations_of, labels_of
 from headgate.resources.registry import DISRUPTION_BUDGET
 
 DIGEST = "headgate.dev/written-digest"
@@ -28,7 +28,7 @@ def pod_selector(program: str, name: str) -> Mapping[str, str]:
 
 def has_labels(obj: Object, labels: Mapping[str, str]) -> bool:
     """Return whether an object has all labels."""
-    return labels.items() <= (obj["metadata"].get("labels") or {}).items()
+    return labels.items() <= labels_of(obj).items()
 
 
 def object_metadata(name: str, program: str, added: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
@@ -44,7 +44,7 @@ def digest_of(content: object) -> str:
 
 def applied_digest(obj: Object | None) -> str:
     """Return the digest in the annotation of a stored object; empty if there is none."""
-    return str((obj["metadata"].get("annotations") or {}).get(DIGEST, "")) if obj else ""
+    return str(annotations_of(obj).get(DIGEST, "")) if obj else ""
 
 
 def with_digest(obj: Object, digest: str) -> Object:

@@ -39,7 +39,7 @@ from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.ports import Events, Store, follow_all
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.proxies import NGINX, PROXY_OF_SERVICE, proxy_name
-from headgate.resources.meta import Key, Object, part
+from headgate.resources.meta import Key, Object, annotations_of, part
 from headgate.resources.registry import DISRUPTION_BUDGET, ENDPOINT_SLICE, POD, SERVICE
 
 PROGRAM = "headgate-service-gateway"
@@ -305,7 +305,7 @@ def _proxy_name(service: str) -> str:
 
 def _service_of(obj: Object) -> str:
     """Return the Service (`namespace/name`) of a gateway's Deployment or pod."""
-    return str((obj["metadata"].get("annotations") or {}).get(PROXY_OF_SERVICE, ""))
+    return str(annotations_of(obj).get(PROXY_OF_SERVICE, ""))
 
 
 def _runs(pod: Object, service: str) -> bool:

@@ -25,7 +25,7 @@ from headgate.objects.ports import Store
 from headgate.resources.kind import Kind
 from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh_keys import APPLIED_POSITION, FILES_MANAGER
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, annotations_of
 from headgate.resources.pod_templates import TEMPLATED_KINDS
 from headgate.resources.registry import DEFINITION, key_of
 from headgate.resources.versions import hub_of, to_hub
@@ -146,7 +146,7 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
 
 async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
     """Update the annotation `applied-from` if the object moved to another file; return the object."""
-    file = annotations(before).get(APPLIED_FROM)
+    file = annotations_of(before).get(APPLIED_FROM)
     if file in (None, _absolute(manifest.file)):
         return before
     return await store.update(_annotated(before, {APPLIED_FROM: _absolute(manifest.file)}))
@@ -167,12 +167,12 @@ def _tracked(before: Object | None, after: Object, kind: Kind) -> Object:
 def _unmarked(obj: Object) -> Object:
     """Return an object without headgate's and kubectl's annotations about its manifest."""
     marks = (APPLIED_FROM, APPLIED_DIGEST, APPLIED_POSITION, LAST_APPLIED)
-    rest = {name: text for name, text in annotations(obj).items() if name not in marks}
+    rest = {name: text for name, text in annotations_of(obj).items() if name not in marks}
     return with_metadata(obj, annotations=rest or None)
 
 
 def _merged(before: Object, manifest: Manifest) -> Object:
-    owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in annotations(before) else {}
+    owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in annotations_of(before) else {}
     modified = _recorded(without_server_fields(manifest.object), manifest, owned)
     return dict(merge(last_applied(before, manifest.kind), modified, before))
 
@@ -194,7 +194,7 @@ def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Map
 
 def last_applied(obj: Object, kind: Kind | None = None) -> Object:
     """Return the last applied manifest in hub version; an empty object if it is unknown. `kind` is needed for a defined kind."""
-    text = annotations(obj).get(LAST_APPLIED, "{}")
+    text = annotations_of(obj).get(LAST_APPLIED, "{}")
     try:
         written = json.loads(text)
         hub = hub_of(written, kind) if kind else to_hub(written)
@@ -226,12 +226,8 @@ def _digest(manifest: Manifest) -> str:
     return hashlib.sha256(_configuration(manifest).encode()).hexdigest()[:16]
 
 
-def annotations(obj: Object) -> Mapping[str, str]:
-    return obj["metadata"].get("annotations") or {}
-
-
 def _annotated(obj: Object, more: Mapping[str, str]) -> Object:
-    return with_metadata(obj, annotations={**annotations(obj), **more})
+    return with_metadata(obj, annotations={**annotations_of(obj), **more})
 
 
 def _absolute(file: str) -> str:
@@ -244,7 +240,7 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
     present = {manifest.key for manifest in manifests.objects}
     removed: list[Key] = []
     for obj in await applied_objects(store, manifests.kinds):
-        key, file = key_of(obj), Path(annotations(obj)[APPLIED_FROM])
+        key, file = key_of(obj), Path(annotations_of(obj)[APPLIED_FROM])
         if key in present or not _within(file, roots) or _within(file, kept):
             continue
         try:
@@ -259,12 +255,12 @@ async def applied_objects(store: Store, kinds: KindSet) -> list[Object]:
     """Return all objects that were created from files; CustomResourceDefinitions and Namespaces come last."""
     in_order = sorted(kinds.kinds, key=lambda kind: (kind.kind == "Namespace", kind is DEFINITION))
     listings = [(await store.list(kind.group, kind.kind)).items for kind in in_order]
-    return [obj for items in listings for obj in items if APPLIED_FROM in annotations(obj)]
+    return [obj for items in listings for obj in items if APPLIED_FROM in annotations_of(obj)]
 
 
 def is_applied(obj: Object, manifest: Manifest) -> bool:
     """Return whether the manifest in its current form was applied to the object."""
-    return annotations(obj).get(APPLIED_DIGEST) == _digest(manifest)
+    return annotations_of(obj).get(APPLIED_DIGEST) == _digest(manifest)
 
 
 def _paths(names: Iterable[str]) -> list[Path]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from headgate.errors import NotFound
 from headgate.manifests.apply import (
     APPLIED_FROM,
-    annotations,
     applied_objects,
     is_applied,
     is_covered,
@@ -18,7 +17,7 @@ from headgate.manifests.apply import (
 )
 from headgate.manifests.files import Manifest, Manifests
 from headgate.objects.ports import Store
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, annotations_of
 
 
 class _Difference(NamedTuple):
@@ -85,7 +84,7 @@ def _at(obj: Any, field: str) -> Any:
 
 async def _unread(store: Store, manifests: Manifests) -> list[str]:
     """Return a sentence for each directory whose objects are in the store and that headgate does not read now."""
-    files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store, manifests.kinds)]
+    files = [annotations_of(obj)[APPLIED_FROM] for obj in await applied_objects(store, manifests.kinds)]
     counts = Counter(str(Path(file).parent) for file in files if not is_covered(file, manifests))
     return [
         f"headgate does not read {directory} now, so it will not delete {number} object{'s' if number > 1 else ''} from files "

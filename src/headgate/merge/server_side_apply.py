@@ -25,7 +25,7 @@ from headgate.merge.managed_fields import (
     write_managed_fields,
 )
 from headgate.merge.structured_merge import MergeError, Path, fields_of, merged, text_of, with_named_members, without
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, annotations_of
 from headgate.resources.schema.builders import Schema
 
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -75,7 +75,7 @@ def tracked_apply(live: Object | None, config: Object, write: Write) -> Object:
             raise ApplyConflicts(left) from None
         new, after = applied(without_managers(live), config, managers, write._replace(force=True))
     if write.manager.name == _KUBECTL and _last_applied(live):
-        annotations = {**(new["metadata"].get("annotations") or {}), LAST_APPLIED: written_configuration(config)}
+        annotations = {**annotations_of(new), LAST_APPLIED: written_configuration(config)}
         new = {**new, "metadata": {**new["metadata"], "annotations": annotations}}
     return _with_owners(new, after)
 
@@ -102,7 +102,7 @@ def _not_of_last_applied(error: ApplyConflicts, live: Object, write: Write) -> l
 
 
 def _last_applied(obj: Object) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "")
+    return str(annotations_of(obj).get(LAST_APPLIED) or "")
 
 
 def written_configuration(config: Object) -> str:

@@ -15,7 +15,7 @@ from headgate.resources.batch.job import with_selector
 from headgate.resources.custom.definition import established
 from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.kind_set import KindSet
-from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
+from headgate.resources.meta import Key, Object, labels_of, metadata_causes, namespace_of, timestamp
 from headgate.resources.registry import BUILT_IN, DEFINITION
 from headgate.resources.unknown_kinds import unknown_kind
 
@@ -86,7 +86,7 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
     """
     bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
     if (kind.group, kind.kind) == ("", "Namespace"):
-        labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
+        labels = {**labels_of(obj), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
         bare = {**with_metadata(bare, labels=labels), "status": {"phase": "Active"}}
     elif kind is DEFINITION:
         bare = established(bare, None, now())

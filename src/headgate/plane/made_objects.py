@@ -8,7 +8,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.objects.ports import Reader
 from headgate.plane.feed import with_objects
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, annotations_of
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 
 Made: TypeAlias = Mapping[Key, tuple[Key, Object | None]]
@@ -96,5 +96,5 @@ def _merged(stored: Object | None, made: Object | None) -> Object | None:
     if stored is None or made is None:
         return made
     written = made["metadata"]
-    annotations = {**(stored["metadata"].get("annotations") or {}), **(written.get("annotations") or {})}
+    annotations = {**annotations_of(stored), **(written.get("annotations") or {})}
     return {**stored, "metadata": {**stored["metadata"], **written, "annotations": annotations}, "spec": made["spec"]}

@@ -18,7 +18,7 @@ from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Lister
 from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import SIDECAR, SIDECARS
-from headgate.resources.meta import Object, service_name
+from headgate.resources.meta import Object, labels_of, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
 from headgate.resources.registry import ENDPOINT_SLICE
 from headgate.resources.registry import POD as POD_KIND
@@ -136,7 +136,7 @@ def _pod(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
 
 def _slice(ref: Ref, obj: Object) -> ObjectInfo:
     """Extract the endpoints of a hand-written slice. Those of other slices follow from selectors, or are gateways."""
-    labels = obj["metadata"].get("labels") or {}
+    labels = labels_of(obj)
     service = labels.get(SERVICE_NAME_LABEL)
     if not service or labels.get(SLICE_MANAGER_LABEL) in (*SELECTING_MANAGERS, GATEWAY_SLICES):
         return ObjectInfo(ref=ref)

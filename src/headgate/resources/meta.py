@@ -123,6 +123,26 @@ def namespace_of(obj: Object) -> str:
     return str(part(obj, "metadata").get("namespace") or "default")
 
 
+def labels_of(obj: Object) -> Mapping[str, str]:
+    """Return the labels of a stored object."""
+    return obj["metadata"].get("labels") or {}
+
+
+def annotations_of(obj: Object) -> Mapping[str, str]:
+    """Return the annotations of a stored object."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def generation_of(obj: Object) -> int:
+    """Return the generation of a stored object; 0 if it has none."""
+    return int(obj["metadata"].get("generation", 0))
+
+
+def status_of(obj: Object) -> Mapping[str, Any]:
+    """Return the status of a stored object; empty if it has none."""
+    return obj.get("status") or {}
+
+
 def annotation(obj: Object, name: str) -> object:
     """Return an annotation's value, of any type; None if the annotation is missing."""
     return part(part(obj, "metadata"), "annotations").get(name)

@@ -21,11 +21,10 @@ from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, Relist, follow
 from headgate.plane.control_plane import ControlPlane
-from headgate.plane.status.conditions import status_of
 from headgate.resources.decode import check_stored
 from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import Canary
-from headgate.resources.meta import Key, Object, Value, part, service_name
+from headgate.resources.meta import Key, Object, Value, generation_of, part, service_name, status_of
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
 from headgate.rollout.criteria import RecentLatencies
 from headgate.rollout.messages import message
@@ -190,7 +189,7 @@ class RolloutController:
             objects[key] = obj
         own = CANARY.key(key.namespace, key.name)
         self._touched |= {own, CANARY.key(key.namespace, key.name.removesuffix(MATCH_SUFFIX))}
-        if objects is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
+        if objects is self._canaries and (before is None or obj is None or generation_of(before) != generation_of(obj)):
             self._touched |= self._canaries.keys()
         self._wake.set()
 
@@ -365,7 +364,7 @@ class RolloutController:
         """Write the status: at once after a transition, and every few seconds when only counts differ."""
         rollout, now = self._rollouts[key], self._clock()
         moved = rollout.state.has_moved(rollout.stored)
-        is_stale = status_of(obj).get("observedGeneration") != _generation(obj)
+        is_stale = status_of(obj).get("observedGeneration") != generation_of(obj)
         due = rollout.written + max(WRITE_S, len(self._rollouts) / MOST_WRITES_PER_S)
         if not (moved or is_stale or (rollout.state != rollout.stored and now >= due)):
             return
@@ -393,7 +392,3 @@ class RolloutController:
 
 def _split_key(canary: Key) -> Key:
     return TRAFFIC_SPLIT.key(canary.namespace, canary.name)
-
-
-def _generation(obj: Object) -> int:
-    return int(obj["metadata"].get("generation", 0))

@@ -12,7 +12,7 @@ from typing import Any
 from headgate.resources.core.service import Service
 from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, Canary, StepKind
-from headgate.resources.meta import Object, controller_reference
+from headgate.resources.meta import Object, annotations_of, controller_reference, generation_of
 from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
 from headgate.rollout.state import Edit
@@ -31,7 +31,7 @@ def wanted_objects(
     In a step with matches, return their group and a split for the group first.
     """
     analysis = canary.spec.analysis
-    written = obj["metadata"].get("annotations") or {}
+    written = annotations_of(obj)
     annotations = {name: written[name] for name in _COPIED if name in written}
     if analysis and kind is StepKind.MIRROR:
         annotations[MIRROR] = f"{analysis.canary}={analysis.mirror}"
@@ -68,16 +68,12 @@ def has(stored: Object | None, expected: Object) -> bool:
     """Return whether a stored object has everything of the expected one."""
     if stored is None or stored["spec"] != expected["spec"]:
         return False
-    return _annotations(expected).items() <= _annotations(stored).items()
+    return annotations_of(expected).items() <= annotations_of(stored).items()
 
 
 def is_copying(stored: Object, expected: Object) -> bool:
     """Return whether a stored split still sends copies, which the expected one does not."""
-    return MIRROR in _annotations(stored) and MIRROR not in _annotations(expected)
-
-
-def _annotations(obj: Object) -> Mapping[str, str]:
-    return obj["metadata"].get("annotations") or {}
+    return MIRROR in annotations_of(stored) and MIRROR not in annotations_of(expected)
 
 
 def is_owned(stored: Object, owner: Object) -> bool:
@@ -96,14 +92,14 @@ def edit_of(split: Object) -> Edit | None:
     spec = split["spec"]
     weights = {backend["service"]: backend["weight"] for backend in spec["backends"]}
     matches = tuple(match["name"] for match in spec.get("matches") or ())
-    if _annotations(split).get(CANARY_WEIGHTS) == _weights_text(weights) and not matches:
+    if annotations_of(split).get(CANARY_WEIGHTS) == _weights_text(weights) and not matches:
         return None
     return Edit(weights=weights, matches=matches)
 
 
 def replaced(split: Object, expected: Object) -> Object:
     """Return a stored split with the whole spec of the expected one, and its annotations."""
-    metadata = {**split["metadata"], "annotations": {**_annotations(split), **_annotations(expected)}}
+    metadata = {**split["metadata"], "annotations": {**annotations_of(split), **annotations_of(expected)}}
     return {**split, "metadata": metadata, "spec": expected["spec"]}
 
 
@@ -116,7 +112,7 @@ def is_applied(stored: Object | None, expected: Object) -> bool:
 
 def _is_programmed(split: Object) -> bool:
     """Return whether every proxy that needs the split has acknowledged its current generation."""
-    generation = split["metadata"].get("generation", 0)
+    generation = generation_of(split)
     conditions = (split.get("status") or {}).get("conditions") or ()
     return any(
         condition["type"] == "Programmed"

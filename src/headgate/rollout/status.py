@@ -8,9 +8,9 @@ import msgspec
 
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import StatusCondition
-from headgate.plane.status.conditions import status_of, timed
+from headgate.plane.status.conditions import timed
 from headgate.resources.mesh.canary.types import OLD_VERSION_UNUSED, PROMOTED
-from headgate.resources.meta import Key, Object, part, timestamp
+from headgate.resources.meta import Key, Object, generation_of, part, status_of, timestamp
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Pause, Phase, State, state_fields, state_in
@@ -113,7 +113,7 @@ def _not_accepted(problem: Problem) -> StatusCondition:
 
 
 def _status(obj: Object, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
-    generation, before = obj["metadata"].get("generation", 0), status_of(obj).get("conditions")
+    generation, before = generation_of(obj), status_of(obj).get("conditions")
     timed_conditions = timed(conditions, before, generation=generation, now=timestamp(now))
     return {"observedGeneration": generation, "conditions": timed_conditions}
 

@@ -21,7 +21,7 @@ from headgate.kubernetes.client import Client, path_of
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.names import NAME
 from headgate.resources.kind import Kind
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, annotations_of, labels_of
 from headgate.resources.versions import as_version
 
 DEFINITION = "CustomResourceDefinition"
@@ -52,7 +52,7 @@ class Adoption(msgspec.Struct, frozen=True):
 
 def is_own(definition: Object) -> bool:
     """Return whether headgate created a definition, by `headgate install` or its chart."""
-    return is_installed(definition) and ADOPTED not in _annotations(definition)
+    return is_installed(definition) and ADOPTED not in annotations_of(definition)
 
 
 def completed(before: Object, definition: Object, *, converts: bool = False) -> Object:
@@ -174,7 +174,7 @@ class Definitions:
 
     async def _restore(self, path: str, adoption: Adoption) -> None:
         obj = await self._client.get(path)
-        annotations = {name: text for name, text in _annotations(obj).items() if name != ADOPTED}
+        annotations = {name: text for name, text in annotations_of(obj).items() if name != ADOPTED}
         metadata = {**obj["metadata"], "labels": dict(adoption.labels), "annotations": annotations}
         await self._client.put(path, {**obj, "metadata": metadata, "spec": _accepted(adoption.spec)})
 
@@ -299,20 +299,16 @@ def _accepted(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**spec, "preserveUnknownFields": False, "versions": versions}
 
 
-def _annotations(definition: Object) -> Mapping[str, str]:
-    return definition["metadata"].get("annotations") or {}
-
-
 def is_installed(definition: Object) -> bool:
     """Return whether headgate has installed a definition, or has taken it over."""
-    return (definition["metadata"].get("labels") or {}).get(_APP) == NAME or ADOPTED in _annotations(definition)
+    return labels_of(definition).get(_APP) == NAME or ADOPTED in annotations_of(definition)
 
 
 def _adoption(before: Object) -> str:
     """Return the content of the annotation `ADOPTED`: a text that only marks the definition if the content is too long."""
-    if ADOPTED in _annotations(before):
-        return _annotations(before)[ADOPTED]
-    adoption = Adoption(before["metadata"].get("labels") or {}, before["spec"])
+    if ADOPTED in annotations_of(before):
+        return annotations_of(before)[ADOPTED]
+    adoption = Adoption(labels_of(before), before["spec"])
     encoded = msgspec.json.encode(adoption).decode()
     return encoded if len(encoded) <= LONGEST_ANNOTATION else "true"
 
@@ -320,6 +316,6 @@ def _adoption(before: Object) -> str:
 def _adopted(definition: Object) -> Adoption | None:
     """Return the content of a definition before headgate; None if the annotation does not have it."""
     try:
-        return msgspec.json.decode(_annotations(definition)[ADOPTED], type=Adoption)
+        return msgspec.json.decode(annotations_of(definition)[ADOPTED], type=Adoption)
     except msgspec.DecodeError:
         return None

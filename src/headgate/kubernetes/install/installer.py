@@ -25,7 +25,7 @@ from headgate.options import MeshOptions, given_options
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
-from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.meta import Object, annotations_of, epoch_seconds, labels_of
 
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
@@ -222,7 +222,7 @@ class Installer:
                 raise HeadgateError(
                     f"the namespace {name} does not exist; create it, or remove it from --namespaces"
                 ) from None
-            if (namespace["metadata"].get("labels") or {}).get(NAMESPACE_NAME) != name:
+            if labels_of(namespace).get(NAMESPACE_NAME) != name:
                 unlabeled.append(name)
         return unlabeled
 
@@ -253,7 +253,7 @@ class Installer:
         return sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             for pod in pods
-            if SIDECAR in (pod["metadata"].get("annotations") or {}) and not _is_ending(pod)
+            if SIDECAR in annotations_of(pod) and not _is_ending(pod)
         )
 
     async def wait_ready(self) -> None:

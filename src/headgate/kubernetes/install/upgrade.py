@@ -8,6 +8,7 @@ from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.options import MeshOptions, given_options
+from headgate.resources.meta import labels_of
 
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.")
@@ -26,7 +27,7 @@ async def installed(client: Client) -> Installed:
         deployment = await client.get(_DEPLOYMENT)
     except NotFound:
         raise HeadgateError("headgate is not installed on this cluster; run `headgate install`") from None
-    manager = (deployment["metadata"].get("labels") or {}).get(MANAGED_BY)
+    manager = labels_of(deployment).get(MANAGED_BY)
     if manager != NAME:
         raise HeadgateError(
             f"{manager or 'another tool'} manages this installation; upgrade it by that tool (`helm upgrade`)"

@@ -20,7 +20,7 @@ from headgate.model.routing import PortRef
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
-from headgate.resources.meta import Object, Value
+from headgate.resources.meta import Object, Value, generation_of, status_of
 
 _TRUE_CONDITIONS = {
     ConditionType.ACCEPTED: ("Accepted", "the split is valid"),
@@ -230,16 +230,11 @@ def _without_progress(status: object) -> object:
     return status
 
 
-def status_of(obj: Object) -> Mapping[str, Any]:
-    """Return an object's status; empty if it has none."""
-    return obj.get("status") or {}
-
-
 def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any]:
     """Return the whole status of a TrafficSplit."""
     through = (port for parent in report.routes for port in ports_of(parent))
     progress = inputs.receipts.progress([*(outcome.ref for outcome in report.outcomes), *through])
-    generation = report.generation or obj["metadata"].get("generation", 0)
+    generation = report.generation or generation_of(obj)
     current = conditions(report.findings, progress)
     before = status_of(obj).get("conditions")
     return {
@@ -268,7 +263,7 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         reason=faults[0].reason.value if faults else ConditionType.RESOLVED_REFS.value,
         message=text or _PORTS_RESOLVED,
     )
-    generation = report.generation or obj["metadata"].get("generation", 0)
+    generation = report.generation or generation_of(obj)
     own = timed([condition], stored, generation=generation, now=inputs.time)
     return {
         **before,

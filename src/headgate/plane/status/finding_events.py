@@ -16,7 +16,7 @@ from headgate.errors import NotFound, StoreError
 from headgate.objects.ports import Events, Reader
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.resources.inspect import Severity
-from headgate.resources.meta import Key, Object, epoch_seconds, service_name
+from headgate.resources.meta import Key, Object, epoch_seconds, generation_of, labels_of, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
@@ -81,7 +81,7 @@ class FindingEvents:
         `fresh` is False if the object already had its current status. Then an earlier headgate process may have written
         the Events, so the first call for an object writes none.
         """
-        now, generation = frozenset(findings), int(obj["metadata"].get("generation", 0))
+        now, generation = frozenset(findings), generation_of(obj)
         last = self._announced.get(key)
         self._announced[key] = _Announced(now, generation)
         if last is None and not fresh:
@@ -119,7 +119,7 @@ class FindingEvents:
             pods = [] if age < SOON_S else (await self._store.list("", POD.kind, namespace)).items
         except StoreError:  # refused, for example: the Event waits; the status, which is not about pods, must not
             return True
-        return age < SOON_S or any(_is_pod_starting(pod) for pod in pods if _matches(pod, labels))
+        return age < SOON_S or any(_is_pod_starting(pod) for pod in pods if labels.items() <= labels_of(pod).items())
 
     async def _selector(self, obj: Object, finding: Finding) -> tuple[str, Mapping[str, str]]:
         """Return the namespace and the selector of the Service that a finding is about; empty if it has no selector."""
@@ -147,10 +147,6 @@ def _services(obj: Object, finding: Finding) -> Iterator[str]:
         named = slice(int(backend[1]), int(backend[1]) + 1)
         for written in obj["spec"]["backends"][named]:
             yield service_name(written.get("service", ""), obj["metadata"].get("namespace", ""), _DOMAIN)
-
-
-def _matches(pod: Object, labels: Mapping[str, str]) -> bool:
-    return labels.items() <= (pod["metadata"].get("labels") or {}).items()
 
 
 def _is_pod_starting(pod: Object) -> bool:

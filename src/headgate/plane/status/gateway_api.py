@@ -9,11 +9,11 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, status_of, timed
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, timed
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, generation_of, status_of
 
 _PROGRAMMED = "Programmed"
 _REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
@@ -42,7 +42,7 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a Gateway; None for a foreign class, or while its generation is not compiled yet."""
     outcome = report.gateway
-    generation = obj["metadata"].get("generation", 0)
+    generation = generation_of(obj)
     if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
@@ -129,7 +129,7 @@ def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 
     While a newer generation is not compiled yet, the result is None, because the parents may differ.
     """
-    generation = obj["metadata"].get("generation", 0)
+    generation = generation_of(obj)
     if report.generation != generation:
         return None
     before = status_of(obj)
@@ -162,7 +162,7 @@ def _parent_status(
         *_copies_dropped(report.findings),
         *report.compared,
     ]
-    generation = obj["metadata"].get("generation", 0)
+    generation = generation_of(obj)
     return {
         "parentRef": reference,
         "controllerName": CONTROLLER,

@@ -19,11 +19,10 @@ from headgate.plane.status.conditions import (
     few,
     programmed,
     programmed_condition,
-    status_of,
     timed,
 )
 from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, generation_of, status_of
 from headgate.resources.registry import TLS_CONFIG
 
 _TRUE_CONDITIONS = {
@@ -35,7 +34,7 @@ _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
 def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a TLSConfig or TrafficTarget; None while a newer generation is not compiled yet."""
-    generation = obj["metadata"].get("generation", 0)
+    generation = generation_of(obj)
     if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
     workloads = report.selected.workloads if report.selected else ()

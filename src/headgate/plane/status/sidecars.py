@@ -5,8 +5,8 @@ from typing import Any
 
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import Finding, SidecarPods, StatusCondition
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, status_of, timed
-from headgate.resources.meta import Object
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, timed
+from headgate.resources.meta import Object, generation_of, status_of
 
 _TRUE_CONDITIONS = {ConditionType.ACCEPTED: ("Accepted", "the object is valid")}
 _UNFINISHED = (Reason.RESTART_NEEDED, Reason.NOT_INJECTED, Reason.NAME_CONFLICT)
@@ -14,7 +14,7 @@ _UNFINISHED = (Reason.RESTART_NEEDED, Reason.NOT_INJECTED, Reason.NAME_CONFLICT)
 
 def sidecar_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a Sidecar; None while a newer generation is not compiled yet."""
-    generation = obj["metadata"].get("generation", 0)
+    generation = generation_of(obj)
     if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
     conditions = [*by_condition(report.findings, _TRUE_CONDITIONS), _programmed(report.findings, report.sidecar)]

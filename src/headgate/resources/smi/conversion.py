@@ -26,7 +26,7 @@ TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # The versions of HTTPR
 BARE = "v1beta1"  # The apiVersion of the early SMI (004), which has no group.
 
 
-def annotations_of(obj: Object) -> dict[str, Any]:
+def read_annotations(obj: Object) -> dict[str, Any]:
     metadata = mapping(obj.get("metadata", {}), "metadata")
     return mapping(metadata.get("annotations") or {}, "metadata.annotations")
 
@@ -34,7 +34,7 @@ def annotations_of(obj: Object) -> dict[str, Any]:
 def annotated(obj: Object, **changes: str | None) -> Object:
     """Return the object with the annotations for `weights` and `matches` set, or removed if None."""
     names = {"weights": WEIGHTS, "matches": MATCHES}
-    before = annotations_of(obj)
+    before = read_annotations(obj)
     after = {**before, **{names[name]: text for name, text in changes.items()}}
     after = {name: text for name, text in after.items() if text is not None}
     if after == before:
@@ -50,7 +50,7 @@ def with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, A
     container, word = (list, "a list") if obj["kind"] == "TrafficSplit" else (dict, "an object")
     if "matches" in spec:
         raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the {obj['kind']} in v1alpha4"))
-    kept = annotations_of(obj).get(MATCHES)
+    kept = read_annotations(obj).get(MATCHES)
     if kept is None:
         return spec
     matches = parsed_json(kept)

@@ -64,6 +64,9 @@ class HttpMatch(Input, frozen=True, kw_only=True):
     ] = None
 
 
+_MATCH = Field("A match of requests. A request must satisfy all fields that are set.")
+
+
 class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
     """`spec` of a group: a request belongs to it if it satisfies one of `matches`."""
 
@@ -72,7 +75,7 @@ class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
         Field(
             "The matches of the group. A request belongs to it if it satisfies one of them.",
             key="name",
-            item=Field("A match of requests. A request must satisfy all fields that are set."),
+            item=_MATCH,
             limits={"minItems": 1},
         ),
     ]
@@ -183,7 +186,7 @@ def _regex(value: object, where: str) -> Iterator[Cause]:
 
 def request_match() -> Schema:
     """Return the schema for an HTTPRouteGroup's match; headers are a map or a list of maps (D4)."""
-    return declared_schema(HttpMatch, "A match of requests. A request must satisfy all fields that are set.")
+    return declared_schema(HttpMatch, _MATCH.description)
 
 
 def route_group(version: str) -> Schema:

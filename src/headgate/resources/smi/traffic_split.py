@@ -32,8 +32,8 @@ from headgate.resources.smi.conversion import (
     VERSIONS,
     WEIGHTS,
     annotated,
-    annotations_of,
     parsed_json,
+    read_annotations,
     with_matches,
 )
 from headgate.resources.smi.split_fields import (
@@ -220,7 +220,7 @@ def _split_to_hub(obj: Object, version: str) -> Object:
     spec = mapping(obj.get("spec"), "spec")
     if version in MATCHLESS_VERSIONS:
         spec = with_matches(spec, obj, version)
-    kept = annotations_of(obj).get(WEIGHTS)
+    kept = read_annotations(obj).get(WEIGHTS)
     if version in QUANTITY_VERSIONS:
         spec["backends"], kept = _whole_backends(row_list(spec.get("backends"), "spec.backends"))
     elif _restored(kept, spec.get("backends")) is None:
@@ -258,7 +258,7 @@ def _restored(kept: object, backends: object) -> list[Any] | None:
 
 def _split_from_hub(obj: Object, version: str) -> Object:
     spec = mapping(obj.get("spec"), "spec")
-    kept = annotations_of(obj).get(WEIGHTS)
+    kept = read_annotations(obj).get(WEIGHTS)
     matches = None
     if version in MATCHLESS_VERSIONS and "matches" in spec:
         matches = json.dumps(spec.pop("matches"), separators=(",", ":"))

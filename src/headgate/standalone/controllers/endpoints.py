@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.service import Service, ServicePort
-from headgate.resources.meta import Object, controller_reference
+from headgate.resources.meta import Object, controller_reference, labels_of
 from headgate.resources.registry import key_of
 from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update
 
@@ -167,4 +167,4 @@ def _difference(new: Object, old: Object | None) -> list[Action]:
 
 
 def _label(obj: Object, name: str) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(name, ""))
+    return str(labels_of(obj).get(name, ""))
