@@ -31,7 +31,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return lambda: [line for line in (tmp_path / "log").read_text().split() if line in {"up", "down"}]
 
 
-def test_one_process_starts_the_cluster_and_the_last_one_that_leaves_it_ends_it(calls: Calls, tmp_path: Path) -> None:
+def test_one_process_starts_the_cluster_and_the_last_process_ends_it(calls: Calls, tmp_path: Path) -> None:
     first, second = Sharing(tmp_path), Sharing(tmp_path)
     (tmp_path / "slow").touch()
     users = [threading.Thread(target=sharing.use, kwargs={"alone": False}) for sharing in (first, second)]
