@@ -53,10 +53,14 @@ class _Child(subprocess.Popen[bytes]):
 
 
 class Process:
-    """A live process that leads its session: a child, or a process adopted from an earlier headgate."""
+    """A live process that leads its session: a child, or a process adopted from an earlier headgate.
+
+    With `ends_group`, the rest of its process group ends with it, as in a container.
+    """
 
     def __init__(self, identity: ProcessIdentity, pidfd: int, child: _Child | None = None) -> None:
         self.identity = identity
+        self.ends_group = True
         self._pidfd = pidfd
         self._child = child
         self._launch: Launch | None = None
@@ -109,7 +113,7 @@ class Process:
 
     def listening_ports(self) -> frozenset[int]:
         """Return the TCP ports on which the process or a child of it listens."""
-        ports = _listening_ports()
+        ports = _listening_ports(self.identity.pid)
         pids = (self.identity.pid, *_children(self.identity.pid))
         return frozenset(ports[link] for pid in pids for link in _open_files(pid) if link in ports)
 
@@ -125,9 +129,8 @@ class Process:
         return bool(done)
 
     def _ended(self) -> None:
-        # The rest of the process group ends with its leader, as in a container. The kernel can't have reused the group's
-        # number, because the leader is still a zombie.
-        self.signal(SIGKILL)
+        if self.ends_group:  # the kernel can't have reused the group's number, because the leader is still a zombie
+            self.signal(SIGKILL)
         self._unwatch()
         code = self._child.wait() if self._child else None
         self._exit.set_result(128 - code if code is not None and code < 0 else code)
@@ -295,10 +298,13 @@ def _children(pid: int) -> Sequence[int]:
         return ()
 
 
-def _listening_ports() -> Mapping[str, int]:
-    """Return the port of each listening TCP socket of this network namespace, by the link that /proc/PID/fd has (proc(5))."""
-    tables = (Path(f"/proc/net/{name}") for name in ("tcp", "tcp6"))
-    rows = (row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:])
+def _listening_ports(pid: int) -> Mapping[str, int]:
+    """Return the port of each listening TCP socket in the network of a process, by the link that /proc/PID/fd has (proc(5))."""
+    texts = []
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):  # there is no IPv6, or the process has ended
+            texts.append(Path(f"/proc/{pid}/net/{name}").read_text())
+    rows = (row.split() for text in texts for row in text.splitlines()[1:])
     return {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN}
 
 
