@@ -8,6 +8,7 @@ ID, and later with its exit status as `subprocess` has it. A headgate whose clie
 """
 
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -15,9 +16,11 @@ import pkgutil
 import select
 import signal
 import socket
+import stat
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import headgate
@@ -29,6 +32,8 @@ LATE = ("anyio._backends._asyncio", "pyroute2", "uvicorn.lifespan.off", "uvicorn
 WARNINGS_S = 20
 """How long a write waits for its warnings, which a busy machine would leave out."""
 MESSAGE_BYTES = 200_000
+LIBC = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE, PR_SET_DUMPABLE = 0x20000, 4096, 16384, 1 << 18, 4
 Request = dict[str, Any]
 
 
@@ -117,13 +122,35 @@ class Server:
                     os.kill(pid, signal.SIGKILL)
 
 
+def become_user(user: int) -> None:
+    """Become another user, and make this interpreter readable, which may be in a private directory of root."""
+    interpreter = Path(sys.base_prefix)
+    private = next((path for path in reversed(interpreter.parents) if not path.stat().st_mode & stat.S_IXOTH), None)
+    if private:
+        call("unshare", CLONE_NEWNS)
+        call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+        opened = os.open(interpreter, os.O_PATH)
+        call("mount", b"tmpfs", bytes(private), b"tmpfs", 0, b"mode=755")
+        interpreter.mkdir(parents=True)
+        call("mount", f"/proc/self/fd/{opened}".encode(), bytes(interpreter), None, MS_BIND | MS_REC, None)
+        os.close(opened)
+    os.setgroups(())
+    os.setgid(user)
+    os.setuid(user)
+    call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after the start of a program
+
+
+def call(name: str, *arguments: object) -> None:
+    """Call a function of the C library. Raises OSError."""
+    if getattr(LIBC, name)(*arguments):
+        raise OSError(ctypes.get_errno(), name)
+
+
 def become(request: Request) -> None:
     """Take over the session, user, directory and environment of a request, and run headgate with its arguments."""
     os.setsid()
     if user := request["user"]:
-        os.setgroups(())
-        os.setgid(user)
-        os.setuid(user)
+        become_user(user)
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environ"])

@@ -112,6 +112,7 @@ PROGRAMS = (
     "tests/standalone/apiserver/test_kubectl_apply.py",
     "tests/standalone/apiserver/test_sessions.py",
     "tests/standalone/network/test_machine_network.py",
+    "tests/standalone/network/test_portal.py",
     "tests/standalone/pods",
     "tests/standalone/test_isolation.py",
     "tests/standalone/proxies/test_envoy_process.py",

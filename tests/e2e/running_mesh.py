@@ -64,6 +64,21 @@ def headgate(*words: str) -> Done:
     return Done(ended.exit_code, ended.stdout, ended.stderr)
 
 
+def headgate_as(user: int, *words: str) -> Done:
+    """Run a command of headgate in a new process, as another user."""
+    with (
+        Path(os.devnull).open() as nothing,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        process = Forked(server(), words, (nothing.fileno(), output.fileno(), errors.fileno()), user=user)
+        code = process.wait(DEADLINE_S)
+        process.close()
+        for file in (output, errors):
+            file.seek(0)
+        return Done(code, output.read(), errors.read())
+
+
 class RunningMesh:
     """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context manager."""
 
@@ -87,7 +102,8 @@ class RunningMesh:
         (root / "stderr").touch()
         for name, text in (manifests or {}).items():
             (self.directory / name).write_text(text)
-        self._user = user
+        self.user = user or os.geteuid()
+        self._as = user
         if user:
             os.chown(root, user, user)
 
@@ -129,7 +145,7 @@ class RunningMesh:
         ):
             files = nothing.fileno(), output.fileno(), errors.fileno()
             words = ("up", str(self.directory), "--state", str(self.state), "-o", "json", *self.options)
-            self.process = Forked(server(), words, files, user=self._user)
+            self.process = Forked(server(), words, files, user=self._as)
         self._reader = threading.Thread(target=self._read_lines, args=(self.process, reading), daemon=True)
         self._reader.start()
         return mark
@@ -236,8 +252,9 @@ class RunningMesh:
             self.network.close()
 
     def headgate(self, *words: str) -> Done:
-        """Run a command of headgate with this mesh's state directory."""
-        return headgate(*words, "--state", str(self.state))
+        """Run a command of headgate with this mesh's state directory, as the user of the mesh."""
+        words = (*words, "--state", str(self.state))
+        return headgate_as(self._as, *words) if self._as else headgate(*words)
 
     # --- manifests ---
 
@@ -387,8 +404,11 @@ class RunningMesh:
         return Backend(self.network, name)
 
     def address(self, service: str, port: int, namespace: str = "default") -> Address:
-        """Return the cluster IP of a Service with the port."""
-        return Address(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
+        """Return the address of a Service for the machine, with the port: its cluster IP, or without root that of the portal."""
+        address: str = self.get(f"service/{service}", namespace)["spec"]["clusterIP"]
+        if self.user and address.startswith("10."):
+            address = f"127.{address.partition('.')[2]}"
+        return Address(address, port)
 
     @property
     def proxy(self) -> Address:
@@ -475,6 +495,17 @@ def occupied(mesh: RunningMesh, namespace: str) -> socket.socket:
 
 
 UNPRIVILEGED_UID = 65534
+
+
+def missing_without_root() -> str:
+    """Return why a user other than root gets no networks of pods here; empty if they do."""
+    for program in ("setpriv", "unshare", "iptables-save"):
+        if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin"):
+            return f"needs {program}"
+    user = () if os.geteuid() else ("setpriv", f"--reuid={UNPRIVILEGED_UID}", "--clear-groups")
+    tried = [*user, "unshare", "--user", "--map-root-user", "--net", "true"]
+    done = subprocess.run(tried, capture_output=True, text=True, check=False)
+    return f"needs user namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
 def unprivileged(new_mesh: Callable[..., RunningMesh]) -> RunningMesh:

@@ -1,6 +1,8 @@
 """Networks of pods on one machine (`headgate up --network pod`): programs as on a cluster, with fixed ports and plain names."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
-from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
+from tests.e2e.running_mesh import UNPRIVILEGED_UID, RunningMesh, mesh_in_a_new_directory, missing_without_root
 from tests.make.objects import (
     config_map,
     container,
@@ -27,14 +29,13 @@ from tests.make.objects import (
     split,
     traffic_target,
 )
+from tests.netns import namespaces
 from tests.netns.namespaces import Namespace
 from tests.processes import runs
 from tests.waiting import until
 from tests.wire import DEADLINE_S
 
 from headgate.standalone.network.choice import missing
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "networks of pods are to be had")
 
 REQUESTS = 300
 MACHINE, OUTSIDE = "198.51.100.1", "198.51.100.2"  # of a network for documentation (RFC 5737)
@@ -156,11 +157,19 @@ def database() -> str:
     )
 
 
+@pytest.fixture(scope="module", params=["root", "user"])
+def user(request: pytest.FixtureRequest) -> int:
+    """Return the user of headgate, 0 for that of the tests: root and other users get the same in different ways."""
+    reason = missing() if request.param == "root" else missing_without_root()
+    if reason:
+        pytest.skip(reason)
+    return UNPRIVILEGED_UID if request.param == "user" and not os.geteuid() else 0
+
+
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[RunningMesh]:
-    with mesh_in_a_new_directory(
-        "--network", "pod", manifests={"shop.yaml": shop(), "database.yaml": database()}
-    ) as mesh:
+def mesh(user: int) -> Iterator[RunningMesh]:
+    manifests = {"shop.yaml": shop(), "database.yaml": database()}
+    with mesh_in_a_new_directory("--network", "pod", manifests=manifests, user=user) as mesh:
         until(lambda: all(is_available(mesh, name) for name in ("cart-v1", "cart-v2", "shell")), seconds=180)
         yield mesh
 
@@ -257,13 +266,14 @@ def test_a_pod_becomes_ready_by_a_grpc_probe_inside_its_network(mesh: RunningMes
 
 def test_the_machine_reaches_a_service_by_its_address(mesh: RunningMesh) -> None:
     """The gateway has no right to call the cart (R67), so its answer is that of the cart's sidecar."""
-    address = mesh.get("service/cart")["spec"]["clusterIP"]
+    host, port = mesh.address("cart", 8080)
     opener = build_opener(ProxyHandler({}))
     with pytest.raises(Exception, match="403"):
-        opener.open(f"http://{address}:8080/items", timeout=60)
+        opener.open(f"http://{host}:{port}/items", timeout=60)
 
 
-def test_a_pod_reaches_the_outside_by_the_address_of_the_machine(mesh: RunningMesh) -> None:
+@pytest.mark.skipif(bool(namespaces.missing()), reason="needs root, to make a machine outside")
+def test_a_pod_reaches_the_outside_and_the_machine_by_the_addresses_of_the_machine(mesh: RunningMesh) -> None:
     outside = Namespace()
     subprocess.run(
         ["ip", "link", "add", "hgoutside", "type", "veth", "peer", "name", "eth0", "netns", str(outside.pid)],
@@ -273,22 +283,31 @@ def test_a_pod_reaches_the_outside_by_the_address_of_the_machine(mesh: RunningMe
         subprocess.run(["ip", *words], check=True)
     outside.ip(f"addr add {OUTSIDE}/30 dev eth0", "link set eth0 up")
 
-    def serve() -> None:
+    def serve(server: socket.socket) -> None:
+        server.settimeout(DEADLINE_S)
         connection, client = server.accept()
         with connection:
             connection.sendall(client[0].encode())
 
-    with closing(outside), outside.listening(8000) as server:
-        server.settimeout(DEADLINE_S)
-        serving = threading.Thread(target=serve)
+    def call(address: str, server: socket.socket) -> str:
+        serving = threading.Thread(target=serve, args=(server,))
         serving.start()
-        call = f"import socket; print(socket.create_connection(('{OUTSIDE}', 8000)).recv(100).decode())"
-        assert python(mesh, call) == MACHINE
+        place = (address, server.getsockname()[1])
+        answer = python(mesh, f"import socket; print(socket.create_connection({place}).recv(100).decode())")
         serving.join()
+        return answer
+
+    with closing(outside):
+        with outside.listening(8000) as server:
+            assert call(OUTSIDE, server) == MACHINE
+        with socket.create_server((MACHINE, 0)) as server:
+            assert call(MACHINE, server)
+        with socket.create_server(("", 0)) as server:
+            assert call(addresses_of(mesh, "shell")[0].rsplit(".", 2)[0] + ".255.254", server)  # status.hostIP
 
 
-def test_a_start_with_another_network_replaces_the_pods(new_mesh: Callable[..., RunningMesh]) -> None:
-    mesh = new_mesh(manifests={"database.yaml": database()})
+def test_a_start_with_another_network_replaces_the_pods(new_mesh: Callable[..., RunningMesh], user: int) -> None:
+    mesh = new_mesh(manifests={"database.yaml": database()}, user=user)
     until(lambda: is_available(mesh, "shell"), seconds=180)
     (before,) = pods(mesh, "shell")
     assert before["status"]["podIP"].startswith("127.")
@@ -300,9 +319,9 @@ def test_a_start_with_another_network_replaces_the_pods(new_mesh: Callable[..., 
 
 
 def test_a_killed_headgate_leaves_pods_that_the_next_one_adopts_and_down_removes_everything(
-    new_mesh: Callable[..., RunningMesh],
+    new_mesh: Callable[..., RunningMesh], user: int
 ) -> None:
-    mesh = new_mesh("--network", "pod", manifests={"database.yaml": database()})
+    mesh = new_mesh("--network", "pod", manifests={"database.yaml": database()}, user=user)
     until(lambda: is_available(mesh, "shell"), seconds=180)
     before = {**mesh.processes(), **mesh.sidecars()}
     mesh.kill()
@@ -310,20 +329,24 @@ def test_a_killed_headgate_leaves_pods_that_the_next_one_adopts_and_down_removes
     assert {**mesh.processes(), **mesh.sidecars()} == before
     python(mesh, "import socket; print(socket.getaddrinfo('front', 80))")
     number = pods(mesh, "shell")[0]["status"]["podIP"].split(".")[1]
-    assert traces(number)
+    assert bool(traces(number)) == (mesh.user == 0)
     mesh.kill()
     done = mesh.headgate("down")
-    assert f"removed the network headgate{number}" in done.stdout
+    if mesh.user == 0:
+        assert f"removed the network headgate{number}" in done.stdout
     assert not any(runs(pid) for pid in before.values())
     assert traces(number) == []
 
 
-def test_a_stop_removes_the_network(new_mesh: Callable[..., RunningMesh]) -> None:
-    mesh = new_mesh("--network", "auto", manifests={"database.yaml": database()})
+def test_a_stop_removes_the_network(new_mesh: Callable[..., RunningMesh], user: int) -> None:
+    mesh = new_mesh("--network", "auto", manifests={"database.yaml": database()}, user=user)
     assert "Pods have networks of their own (--network auto)" in mesh.stderr
     number = mesh.get("pods")["items"][0]["status"]["podIP"].split(".")[1]
+    pids = (*mesh.processes().values(), *mesh.sidecars().values())
     assert mesh.stop() == 0
     assert traces(number) == []
+    assert pids
+    assert not any(runs(pid) for pid in pids)
 
 
 def traces(number: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from msgspec.structs import replace
 
 from headgate.backoff import Backoff, until_done
 from headgate.cli.arguments import ApiOptions, State
@@ -25,11 +26,12 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.schema.builders import LARGEST_PORT
+from headgate.standalone.isolation import Isolation, launcher_command, read_failure
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.environment import port_variable, runtime_variables
 from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
-from headgate.standalone.processes import Launch, own_identity, start_fault
+from headgate.standalone.processes import Launch, launch_fault, own_identity, start_fault
 
 READY_S = 30.0  # the longest wait for the sidecar in seconds
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -79,8 +81,10 @@ def run(
     ends.
     """
     manifest = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
-    client = find_api(ApiOptions(kubeconfig=Path(runtime_info(state).kubeconfig)))
-    raise typer.Exit(asyncio.run(_run(client, manifest, command)))
+    current = runtime_info(state)
+    client = find_api(ApiOptions(kubeconfig=Path(current.kubeconfig)))
+    isolation = Isolation(network=current.node) if current.node else None
+    raise typer.Exit(asyncio.run(_run(client, manifest, Launch(command=tuple(command), env={}, isolation=isolation))))
 
 
 def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports: Any) -> Object:
@@ -154,7 +158,7 @@ class _Signals:
                 self._process.send_signal(number)
 
 
-async def _run(client: Client, manifest: Object, command: list[str]) -> int:
+async def _run(client: Client, manifest: Object, launch: Launch) -> int:
     signals = _Signals()
     signals.listen()
     created = await client.create(POD, manifest)
@@ -162,7 +166,7 @@ async def _run(client: Client, manifest: Object, command: list[str]) -> int:
         # The name of the ServiceAccount is valid here: the creation of the pod has checked it.
         await _check_account(client, manifest)
         pod = await signals.unless(_until_ready(client, created))
-        return await _foreground(client, pod, command, signals)
+        return await _foreground(client, pod, launch, signals)
     finally:
         await _remove(client, created)
 
@@ -225,15 +229,11 @@ def _print_addresses(pod: Object, host: str) -> None:
     note(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {calls or host}")
 
 
-async def _foreground(client: Client, pod: Object, command: list[str], signals: _Signals) -> int:
+async def _foreground(client: Client, pod: Object, launch: Launch, signals: _Signals) -> int:
     """Run the program in this terminal; return its exit code, 128 + N after signal N. Raises NotStarted."""
     environment = _environment(pod, os.environ)
     _print_addresses(pod, environment["HOST"])
-    try:
-        process = await asyncio.create_subprocess_exec(*command, env=environment)
-    except OSError as error:
-        fault = start_fault(Launch(command=tuple(command), env=environment), error)
-        raise NotStarted(fault.removeprefix("command: "), error) from error
+    process = await _start(replace(launch, env=environment))
     signals.pass_to(process)
     updates = asyncio.create_task(_end_with(client, pod, process))
     try:
@@ -242,6 +242,26 @@ async def _foreground(client: Client, pod: Object, command: list[str], signals: 
         updates.cancel()
         await asyncio.wait({updates})
     return 128 - code if code < 0 else code
+
+
+async def _start(launch: Launch) -> asyncio.subprocess.Process:
+    """Start the program, in the network of the pods if that is not this machine's. Raises NotStarted."""
+    try:
+        if launch.isolation is None:
+            return await asyncio.create_subprocess_exec(*launch.command, env=launch.env)
+        reading, writing = os.pipe()
+        command = launcher_command(launch.isolation, launch.command, directory="", pipe=writing)
+        try:
+            process = await asyncio.create_subprocess_exec(*command, env=launch.env, pass_fds=(writing,))
+        finally:
+            os.close(writing)
+        if failure := await asyncio.to_thread(read_failure, reading):
+            await process.wait()
+            error = OSError(failure.errno, os.strerror(failure.errno), failure.filename)
+            raise NotStarted(launch_fault(launch, failure).removeprefix("command: "), error)
+    except OSError as error:
+        raise NotStarted(start_fault(launch, error).removeprefix("command: "), error) from error
+    return process
 
 
 async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Process) -> None:

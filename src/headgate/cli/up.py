@@ -24,9 +24,11 @@ from headgate.errors import HeadgateError, Unavailable, single_errors
 from headgate.identity.pem import Files
 from headgate.options import OPTIONS, By, GivenOptions
 from headgate.standalone.app import Running, running
+from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.listeners import LOOPBACK
-from headgate.standalone.network.choice import NetworkOption
+from headgate.standalone.network.choice import NetworkOption, enter_user_namespace
 from headgate.standalone.options import MachineOptions
+from headgate.standalone.pods.leftovers import gateway_pid
 from headgate.standalone.processes import accept_quit
 from headgate.standalone.request_counters import RequestCounters
 
@@ -67,7 +69,7 @@ NetworkChoice = Annotated[
     typer.Option(
         "--network",
         help="host: pods share the machine's network. pod: each pod has a network of its own, for programs with fixed ports; needs"
-        " root. auto: pod where this machine allows it.",
+        " root or user namespaces. auto: pod where this machine allows it.",
     ),
 ]
 UpFormat = Literal["text", "json"]
@@ -124,6 +126,7 @@ def up(
     messages.setFormatter(PrintableFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages])
     check_metrics_by(given.mesh.metrics_by, metrics_address)
+    fault = enter_user_namespace(network, gateway_pid(state.absolute(), GATEWAY))
     options = MachineOptions(
         state=state.absolute(),
         mesh=structs.replace(given.mesh, certificate_seconds=parse_lifetime(certificate_lifetime)),
@@ -134,6 +137,7 @@ def up(
         concurrency=concurrency,
         metrics_address=metrics_address,
         network=network,
+        network_fault=fault,
     )
     reporter = _reporter(output, messages, table=table)
     _run(_up(paths, options, reporter, table=messages if table else None))

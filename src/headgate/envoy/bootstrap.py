@@ -41,6 +41,7 @@ FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause betw
 # Seconds in which a thread of Envoy does not react until Envoy counts it as stuck. The threads wake twice in the shorter time to
 # show that they run: with Envoy's 0.2 s, that took a third of the processor time of an idle proxy.
 WATCHDOG_MISS_S, WATCHDOG_MEGAMISS_S = 2, 5
+_SOL_SOCKET, _SO_MARK = 1, 36  # socket(7)
 REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may be larger than those that admission measures
 
 
@@ -128,6 +129,16 @@ def bootstrap(
     )
     seconds = stats_sink.CLUSTER_SECONDS if xds else stats_sink.LOCAL_SECONDS
     stats_sink.add_stats_sink(message, cluster=XDS_CLUSTER, seconds=seconds)
+    return _json(message)
+
+
+def with_mark(bootstrap: bytes, mark: int) -> bytes:
+    """Return a bootstrap (JSON) of a proxy whose packets to upstreams have a mark (SO_MARK); unchanged if the mark is 0."""
+    if not mark:
+        return bootstrap
+    message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=descriptors.pool())
+    option = pb.SocketOption(level=_SOL_SOCKET, name=_SO_MARK, int_value=mark, state=pb.SocketOption.STATE_PREBIND)
+    message.cluster_manager.upstream_bind_config.socket_options.append(option)
     return _json(message)
 
 

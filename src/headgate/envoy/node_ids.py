@@ -8,6 +8,7 @@ PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
 DEFAULT_USER = (
     1337  # the user of gateways, and of sidecars that `headgate redirect` serves; see `admission.proxy_users`
 )
+PROXY_MARK = 1337  # of the packets of sidecars that can't have a user or group of their own
 
 
 def pod_of(node_id: str) -> str:

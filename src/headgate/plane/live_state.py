@@ -93,12 +93,12 @@ class LiveState:
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return the addresses of each Service by port: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
-        compiled = self.loop.compiled.get()
+        compiled, published = self.loop.compiled.get(), self.loop.published
         return {
             front.service: {
-                str(port): f"{front.address}:{port}"
+                str(port): f"{address}:{port}"
                 for port in front.ports
-                if front.address and port not in front.unbindable
+                if front.address and port not in front.unbindable and (address := published(front.address, port))
             }
             for front in (compiled.mesh.frontends if compiled else ())
         }
@@ -113,10 +113,12 @@ class LiveState:
 
     def gateways(self) -> Mapping[str, Mapping[str, str]]:
         """Return the addresses of each Gateway by port: `{"default/shop": {"8443": "127.77.0.10:8443"}}`."""
-        compiled = self.loop.compiled.get()
+        compiled, published = self.loop.compiled.get(), self.loop.published
         by_gateway: dict[str, dict[str, str]] = {}
         for port in compiled.mesh.gateways if compiled else ():
-            by_gateway.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
+            ports = by_gateway.setdefault(port.gateway, {})
+            if address := published(port.address, port.port) if port.address else "":
+                ports[str(port.port)] = f"{address}:{port.port}"
         return by_gateway
 
     @property

@@ -52,12 +52,14 @@ class HostProxies(NamedTuple):
 
     `gateways` has the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
     `headgate try` uses. `addresses` has the IP addresses from which these proxies, and other programs of the machine, call pods
-    with networks of their own.
+    with networks of their own. `published` maps an address and port on which a gateway listens to the address at which users of the
+    machine reach the port; empty if they can't.
     """
 
     gateways: Sequence[Node] = ()
     try_sockets: Callable[[str], str] = lambda _node_id: ""
     addresses: Collection[str] = ()
+    published: Callable[[str, int], str] = lambda address, _port: address
 
 
 class Build(NamedTuple):
@@ -105,6 +107,11 @@ class Loop:
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
         self._distribution = Distribution()
+
+    @property
+    def published(self) -> Callable[[str, int], str]:
+        """The addresses at which users of the machine reach those of gateways; see `HostProxies`."""
+        return self._host.published
 
     @property
     def gateways(self) -> tuple[str, ...]:

@@ -35,14 +35,16 @@ class RedirectionRules(NamedTuple):
     ipv6: str
 
 
-def rules(exclusions: Exclusions, user: int = DEFAULT_USER, *, group: int = 0) -> RedirectionRules:
+def rules(exclusions: Exclusions, user: int = DEFAULT_USER, *, group: int = 0, mark: int = 0) -> RedirectionRules:
     """Return the rules that redirect all connections except the exclusions, and those of the proxy, which runs as `user`.
 
-    With `group`, the proxy is recognized by this group instead, and its user may be that of applications.
-    Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
+    With `group` or `mark`, the proxy is recognized by this group or by this mark of its packets instead, and its user may be that
+    of applications. Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
-    proxy = f"--gid-owner {group}" if group else f"--uid-owner {user}"
-    users = tuple(excluded for excluded in exclusions.excluded_users if group or excluded != user)
+    proxy = f"owner --gid-owner {group}" if group else f"owner --uid-owner {user}"
+    if mark:
+        proxy = f"mark --mark {mark:#x}"
+    users = tuple(excluded for excluded in exclusions.excluded_users if group or mark or excluded != user)
     exclusions = exclusions._replace(excluded_users=users)
     return RedirectionRules(_text(exclusions, proxy, 4), _text(exclusions, proxy, 6))
 
@@ -115,7 +117,7 @@ def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from this address."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# A container that waits for the redirection connects to this address, and reaches the proxy's outbound side."
-    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m owner {proxy} -j RETURN"
+    yield f"-A {OUT} -d {INBOUND_SOURCE[family]} -o lo -m {proxy} -j RETURN"
     yield CONFIRMATIONS[family]
     yield "# Loopback connections are not redirected."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
@@ -124,11 +126,11 @@ def _outbound(exclusions: Exclusions, proxy: str, family: int) -> Iterator[str]:
     for user in exclusions.excluded_users:
         yield f"-A {OUT} -m owner --uid-owner {user} -j RETURN"
     yield "# The pod called its own Service and the proxy selected this pod: enter through the inbound side."
-    yield f"-A {OUT} -o lo -m owner {proxy} -j {IN}"
+    yield f"-A {OUT} -o lo -m {proxy} -j {IN}"
     yield "# The application calls the pod's own address."
     yield f"-A {OUT} -o lo -j RETURN"
     yield "# The proxy calls other pods."
-    yield f"-A {OUT} -m owner {proxy} -j RETURN"
+    yield f"-A {OUT} -m {proxy} -j RETURN"
     yield "# DNS over TCP is not redirected, like DNS over UDP."
     ports = dict.fromkeys((DNS_PORT, *exclusions.excluded_outbound_ports))
     yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in ports)

@@ -52,7 +52,9 @@ from headgate.standalone.controllers.autoscaler_metrics import AutoscalerMetrics
 from headgate.standalone.controllers.autoscaling import Autoscaling
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
+from headgate.standalone.isolation import Isolation
 from headgate.standalone.listeners import split_address
+from headgate.standalone.network.portal import Portal
 from headgate.standalone.nginx_gateways import NginxGateways
 from headgate.standalone.options import MachineOptions
 from headgate.standalone.pods.environment import NO_PROXY
@@ -123,10 +125,9 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
             tasks.start(setup.journal.checkpoint_changes(), name="checkpoints of the store")
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(_issuer(options, state, setup.settings), setup.settings)
+        nginx, files = NginxGateways(state, events, setup.inherited, setup.node), StateFiles(state)
         # The state directory's lock replaces leader election.
-        nginx = NginxGateways(state, events, setup.inherited)
-        files = None if options.ephemeral else StateFiles(state)
-        ports = Ports(store, events, Latest(value=True), files, [nginx.findings])
+        ports = Ports(store, events, Latest(value=True), None if options.ephemeral else files, [nginx.findings])
         controllers = PredictedControllers(expected_objects, setup.sidecars)
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
@@ -144,6 +145,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
             find_envoy(os.environ), setup.xds, tokens, setup.inherited, parse_collector(options.mesh.otlp_collector)
         )
         envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(info.admin), concurrency=options.concurrency)
+        envoy.isolation = Isolation(network=setup.node.path) if setup.node else None
         if setup.metrics:
             tasks.start(_expose(setup.metrics, options.mesh.series_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
@@ -151,20 +153,20 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         stack.push_async_callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
-        await _serve_names(setup, stack, tasks)
+        await _serve_networks(setup, plane.live_state, stack, tasks)
         runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane), setup.networks)
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
-        source = traffic_source(options.mesh, plane.traffic.windows)
         current = Running(store, plane.live_state, envoy, info, runtime, setup.networks is not None)
         inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
-        computed = ComputedGroups(source, inspector, setup.settings, UsageMeter(runtime.processes))
+        source, meter = traffic_source(options.mesh, plane.traffic.windows), UsageMeter(runtime.processes)
+        computed = ComputedGroups(source, inspector, setup.settings, meter)
         tasks.start(_autoscaling(store, events, computed, runtime).run(), name="autoscaling")
         app = create_app(
             store,
             token=read_token(state),
             write_warnings=partial(warnings_after_write, plane.live_state),
-            pods=LocalPods(runtime.logs.read, runtime.container),
+            pods=LocalPods(runtime.logs.read, runtime.container, plane.live_state.loop.published),
             computed=computed,
         )
         tasks.start(serve(app, setup.api, certificate_in(state)), name="api")
@@ -175,15 +177,30 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         yield current
 
 
-async def _serve_names(setup: Setup, stack: AsyncExitStack, tasks: Background) -> None:
-    """Resolve the names of Services for pods with networks of their own."""
+async def _serve_networks(setup: Setup, live_state: LiveState, stack: AsyncExitStack, tasks: Background) -> None:
+    """Resolve the names of Services for pods with networks of their own, and connect these networks with the machine's."""
     if not (networks := setup.networks):
         return
     from headgate.standalone.network.resolver import Resolver, machine_resolvers  # noqa: PLC0415 - dnspython takes 0.4 s
 
     resolver = Resolver(setup.store, networks.domain, machine_resolvers)
     tasks.start(resolver.follow(), name="names of Services")
-    await stack.enter_async_context(resolver.serving(networks.machine.gateway))
+    machine = networks.machine
+    await stack.enter_async_context(resolver.serving(machine.gateway, create_socket=machine.create_socket))
+    if setup.portal:
+        await stack.enter_async_context(setup.portal.serving())
+        tasks.start(_open_portal(setup.portal, live_state, setup.info.proxy), name="portal")
+
+
+async def _open_portal(portal: Portal, live_state: LiveState, proxy: str) -> None:
+    """Let the machine reach the gateway's HTTP proxy, Services, Gateways, and the pods with sidecars, until canceled."""
+    own = split_address(proxy)
+    async for compiled in live_state.loop.compiled.changes():
+        mesh = compiled.mesh if compiled else None
+        services = ((front.address, port) for front in (mesh.frontends if mesh else ()) for port in front.ports)
+        gateways = ((port.address, port.port) for port in (mesh.gateways if mesh else ()))
+        pods = ((pod.address, port.port) for pod in (mesh.workloads if mesh else ()) for port in pod.ports)
+        await portal.open({own, *(place for place in (*services, *gateways, *pods) if place[0])})
 
 
 def _autoscaling(
@@ -206,6 +223,8 @@ def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
     addresses = [setup.networks.machine.gateway] if setup.networks else []
     proxies = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)), addresses)
+    if setup.portal:
+        proxies = proxies._replace(published=setup.portal.published)
     reports = stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS)
     return ProxyOptions(proxies, lambda _pods: tokens, reports, shares_clock=True)
 

@@ -36,7 +36,8 @@ class Isolation(Value, frozen=True, kw_only=True):
 
     `staging` is an empty directory, needed for mounts. With `join`, the program enters the mounts and the network of the process
     with this ID instead of its own. `network` is the path of a network namespace to enter, and `hostname` the name of the
-    machine that the program sees in it; empty: those of the machine.
+    machine that the program sees in it; empty: those of the machine. With `drops_capabilities`, the program gets none of the
+    capabilities of the launcher, except with `marks_packets` that for SO_MARK (socket(7)).
     """
 
     mounts: tuple[MountPoint, ...] = ()
@@ -47,6 +48,8 @@ class Isolation(Value, frozen=True, kw_only=True):
     join: int = 0
     network: str = ""
     hostname: str = ""
+    marks_packets: bool = False
+    drops_capabilities: bool = False
 
 
 class LaunchFailure(Value, frozen=True, array_like=True):

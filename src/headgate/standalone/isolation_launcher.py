@@ -11,6 +11,7 @@ mirror, a tmpfs in which all of its entries are bind mounts of themselves, and t
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -21,8 +22,11 @@ from typing import Any, NoReturn
 
 _NEW_NAMESPACE, _NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS and CLONE_NEWUSER, clone(2)
 _NEW_NETWORK, _NEW_NAMES = 0x40000000, 0x04000000  # CLONE_NEWNET and CLONE_NEWUTS
+_OWNER = 0xB701  # NS_GET_USERNS, ioctl_ns(2)
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE = 1, 32, 4096, 16384  # mount(2)
 _UNBINDABLE, _SLAVE = 1 << 17, 1 << 19
+_AMBIENT, _AMBIENT_RAISE, _AMBIENT_CLEAR, _NET_ADMIN = 47, 2, 4, 12  # prctl(2), capabilities(7)
+_CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3, capget(2)
 _DETACH = 2  # MNT_DETACH, umount2(2)
 # A user namespace may not clear the flags nosuid, nodev, noexec, noatime, nodiratime and relatime of its mounts (user_namespaces(7)).
 # statvfs has the same numbers, except that of relatime.
@@ -164,10 +168,19 @@ def _join(pid: int) -> None:
 
 
 def _enter_network(path: str, hostname: str) -> None:
-    """Enter the network of the pod, and give the machine the name of the pod there."""
+    """Enter the network of the pod, and give the machine the name of the pod there.
+
+    `headgate run` is not in the user namespace of a headgate without root, which owns the network, so it enters that one too.
+    """
     try:
         file = os.open(path, os.O_RDONLY)
-        _call("setns", file, _NEW_NETWORK)
+        try:
+            _call("setns", file, _NEW_NETWORK)
+        except PermissionError:
+            users = fcntl.ioctl(file, _OWNER)
+            _call("setns", users, _NEW_USERS)
+            os.close(users)
+            _call("setns", file, _NEW_NETWORK)
         os.close(file)
         if hostname:
             _call("unshare", _NEW_NAMES)
@@ -237,6 +250,18 @@ def _change_user(isolation: Mapping[str, Any]) -> None:
         raise FailedStage("user", error) from error
 
 
+def _drop_capabilities(*, marks_packets: bool) -> None:
+    """Give the program none of the launcher's capabilities, except that for SO_MARK with `marks_packets`."""
+    _LIBC.prctl(_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
+    kept = 1 << _NET_ADMIN if marks_packets else 0
+    if kept:
+        _LIBC.prctl(_AMBIENT, _AMBIENT_RAISE, _NET_ADMIN, 0, 0)
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION), (ctypes.c_uint32 * 6)()
+    if _LIBC.capget(header, sets) == 0:
+        sets[2], sets[5] = sets[2] & kept, 0  # the inheritable ones, which files could give the program otherwise
+        _LIBC.capset(header, sets)
+
+
 def _undo_startup() -> None:
     """Undo what Python changes when it starts and the program would inherit: ignored signals, and a locale (PEP 538)."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -260,6 +285,8 @@ def _launch(isolation: Mapping[str, Any], command: list[str]) -> NoReturn:
     except OSError as error:
         raise FailedStage("directory", error) from error
     _change_user(isolation)
+    if isolation.get("drops_capabilities"):
+        _drop_capabilities(marks_packets=bool(isolation.get("marks_packets")))
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's program
     except OSError as error:

@@ -27,6 +27,7 @@ from headgate.render.proxy_ports import Chosen, select
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE
 from headgate.standalone.gateway import GATEWAY
+from headgate.standalone.network.namespaces import NetworkNamespace
 from headgate.standalone.proxies.nginx_process import DIRECTORY, Listening, NginxProcess, NginxProgram
 
 ANSWER_S = 5.0  # seconds to wait for the gateway's answer; later, the xDS server retries its listeners
@@ -44,11 +45,13 @@ class WantedNginx(NamedTuple):
 class NginxGateways:
     """The nginx of each Service that requests one. `findings` are about the objects that request it."""
 
-    def __init__(self, state: Path, events: Events, pass_fds: tuple[int, ...]) -> None:
+    def __init__(
+        self, state: Path, events: Events, pass_fds: tuple[int, ...], node: NetworkNamespace | None = None
+    ) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
         self._events = events
         self._directory = state / DIRECTORY
-        self._program = NginxProgram(find_program("nginx"), pass_fds)
+        self._program = NginxProgram(find_program("nginx"), pass_fds, node)
         self._processes: dict[str, NginxProcess] = {}
         self._requested = WantedNginx({}, {})
 

@@ -14,7 +14,7 @@ class MachineOptions(Value, frozen=True, kw_only=True):
 
     `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With an empty `metrics_address`, no
     metrics are exposed. `network` says whether pods share the machine's network or have networks of their own; `auto` gives them
-    their own where the machine allows it.
+    their own where the machine allows it. `network_fault` says why this user can't have them.
     """
 
     state: Path
@@ -26,3 +26,4 @@ class MachineOptions(Value, frozen=True, kw_only=True):
     authority: Files | None = None
     metrics_address: str = ""
     network: NetworkOption = "host"
+    network_fault: str = ""

@@ -20,6 +20,7 @@ from headgate.errors import HeadgateError
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.meta import Value
 from headgate.standalone.isolation import Isolation, LaunchFailure, launcher_command, read_failure
+from headgate.standalone.user_namespace import capable_programs, is_entered
 
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 _CREDENTIALS = ("Uid", "Gid", "Groups")  # in /proc/PID/status; the second user and group are the effective ones
@@ -175,10 +176,12 @@ def start(launch: Launch, files: StandardFiles) -> Process:
     if launch.isolation is None:
         return _start(launch, files)
     reading, writing = os.pipe()
-    command = launcher_command(launch.isolation, launch.command, directory=launch.cwd, pipe=writing)
+    isolation = replace(launch.isolation, drops_capabilities=is_entered())
+    command = launcher_command(isolation, launch.command, directory=launch.cwd, pipe=writing)
     launcher = replace(launch, command=command, cwd="", pass_fds=(*launch.pass_fds, writing))
     try:
-        process = _start(launcher, files)
+        with capable_programs():
+            process = _start(launcher, files)
     except StartError:
         os.close(reading)
         raise

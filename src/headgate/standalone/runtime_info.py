@@ -17,7 +17,8 @@ class RuntimeInfo(Value, frozen=True, kw_only=True):
     """The addresses and files of a running headgate, stored in the state directory as `instance.json` (0600).
 
     `api` and `metrics` have URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `probe` and `admin`
-    are the paths of unix sockets.
+    are the paths of unix sockets. `node` is the path of the network namespace in which pods without a network of their own are; empty if
+    that is the machine's.
     """
 
     api: str
@@ -27,6 +28,7 @@ class RuntimeInfo(Value, frozen=True, kw_only=True):
     admin: str
     pid: int
     metrics: str = ""
+    node: str = ""
 
 
 def read_runtime_info(state: Path) -> RuntimeInfo | None:

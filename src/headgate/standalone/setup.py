@@ -26,13 +26,17 @@ from headgate.standalone.controllers.services import (
     stored_range,
     track_cluster_ips,
 )
+from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
 from headgate.standalone.machine_node import admit_nodes
 from headgate.standalone.network.choice import choose_network, unreachable
-from headgate.standalone.network.machine_network import MachineNetwork, used_ranges
+from headgate.standalone.network.machine_network import network_for, used_ranges
 from headgate.standalone.network.machine_network import remove_unused as remove_unused_networks
+from headgate.standalone.network.namespaces import NetworkNamespace
 from headgate.standalone.network.pod_network import PodNetworks
+from headgate.standalone.network.portal import Portal
 from headgate.standalone.options import MachineOptions
+from headgate.standalone.pods.leftovers import end_gateways_elsewhere, gateway_pid
 from headgate.standalone.pods.misplaced import delete_misplaced
 from headgate.standalone.pods.runtime import COMPONENT
 from headgate.standalone.runtime_directory import claimed, remove_unused
@@ -55,7 +59,7 @@ class Setup(NamedTuple):
     `sockets` is the runtime directory. `inherited` has the file descriptors that each proxy inherits. While a proxy has them
     open, no other headgate claims the address range or removes the runtime directory. `journal` is None for an ephemeral
     store, and `metrics`, the listener for Prometheus, if no metrics are exposed.
-    `networks` is None if pods share the machine's network.
+    `networks` is None if pods share the machine's network. `portal` connects them with the machine's network where root does not.
     """
 
     state: Path
@@ -70,6 +74,12 @@ class Setup(NamedTuple):
     info: RuntimeInfo
     api: socket.socket
     metrics: socket.socket | None
+    portal: Portal | None = None
+
+    @property
+    def node(self) -> NetworkNamespace | None:
+        """The network in which gateways listen; None for that of the machine."""
+        return self.networks.machine.node if self.networks else None
 
     @property
     def xds(self) -> Path:
@@ -87,14 +97,17 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
     # The stack enters the runtime directory first, and so removes it last.
     sockets, owner = stack.enter_context(claimed(state, os.environ))
     remove_unused(os.environ)
-    settings = options.mesh.settings(lowest_port=lowest_port(), nginx=bool(find_program("nginx")))
     journal = None
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
-    networking = await asyncio.to_thread(choose_network, options.network)
+    networking = await asyncio.to_thread(choose_network, options.network, options.network_fault)
+    # Without root, programs listen on all ports of the node.
+    lowest = 0 if networking == "pod" else lowest_port()
+    settings = options.mesh.settings(lowest_port=lowest, nginx=bool(find_program("nginx")))
     number, guard = await _claim(options, networking, journal, stack)
-    networks = await _pod_networks(number, settings, stack) if networking == "pod" else None
+    networks = await _pod_networks(number, settings, state, stack) if networking == "pod" else None
+    await end_gateways_elsewhere(state, GATEWAY, networks.machine.node if networks else None)
     collectors = {"--otlp-collector": options.mesh.otlp_collector, "--otlp-traces": settings.otlp_traces}
     for message in unreachable(collectors) if networks else ():
         log.warning("%s", message)
@@ -123,9 +136,12 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         admin=str(sockets / ADMIN_SOCKET),
         pid=os.getpid(),
         metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
+        node=networks.machine.node.path if networks and networks.machine.node else "",
     )
+    portal = Portal(networks.machine, lowest_port()) if networks and networks.machine.node else None
+    inherited = (guard, owner)
     return Setup(
-        state, sockets, store, journal, addresses, networks, sidecars, (guard, owner), settings, info, api, metrics
+        state, sockets, store, journal, addresses, networks, sidecars, inherited, settings, info, api, metrics, portal
     )
 
 
@@ -141,11 +157,11 @@ async def _claim(
     return number, guard.fileno()
 
 
-async def _pod_networks(number: int, settings: Settings, stack: AsyncExitStack) -> PodNetworks:
+async def _pod_networks(number: int, settings: Settings, state: Path, stack: AsyncExitStack) -> PodNetworks:
     """Create the network of the pods, which ends with the stack. Raises HeadgateError."""
-    machine = MachineNetwork(number)
-    stack.push_async_callback(asyncio.to_thread, machine.remove)
     try:
+        machine = await asyncio.to_thread(network_for, number, gateway_pid(state, GATEWAY))
+        stack.push_async_callback(asyncio.to_thread, machine.remove)
         await asyncio.to_thread(machine.create)
     except OSError as error:
         raise HeadgateError(f"the network of the pods can't be created: {error}; use --network host") from error

@@ -5,12 +5,14 @@ import os
 import pytest
 
 from headgate.errors import HeadgateError
+from headgate.standalone import user_namespace
 from headgate.standalone.network.choice import choose_network, unreachable
 
 
 @pytest.fixture(autouse=True)
 def without_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(user_namespace, "is_entered", lambda: False)
 
 
 def test_auto_says_why_pods_share_the_machines_network(caplog: pytest.LogCaptureFixture) -> None:

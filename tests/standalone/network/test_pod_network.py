@@ -18,6 +18,6 @@ async def test_a_pod_in_the_machines_network_is_reached_as_the_machine_is() -> N
 
 
 def test_a_program_in_the_machines_network_needs_no_isolation() -> None:
-    assert not MACHINE.has(os.getpid())
+    assert MACHINE.has(os.getpid())
     assert MACHINE.proxy_isolation() is None
     assert MACHINE.isolation(None, "cart-0") is None

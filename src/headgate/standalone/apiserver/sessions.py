@@ -124,7 +124,7 @@ class Sessions:
         if self._pods is None:
             raise ApiError(501, "this server runs no pods; use `headgate up`")
         if subresource == "portforward":
-            raise _no_forwarding(pod)
+            raise _no_forwarding(pod, self._pods.published)
         streams = _streams(query)
         command = _command(query, streams) if subresource == "exec" else None
         name = container_name(query.get("container", ""), pod)
@@ -215,11 +215,11 @@ async def _feed(channels: Channels, command: Conversation) -> None:
     await command.close_stdin()
 
 
-def _no_forwarding(pod: Object) -> ApiError:
+def _no_forwarding(pod: Object, published: Callable[[str, int], str]) -> ApiError:
     """Return the error for `kubectl port-forward`, whose protocol is SPDY in a WebSocket: the addresses to use instead."""
     address = (pod.get("status") or {}).get("podIP", "")
     ports = [port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports") or ()]
-    places = " or ".join(f"{address}:{port}" for port in ports) or f"the address {address}"
+    places = " or ".join(f"{published(address, port) or address}:{port}" for port in ports) or f"the address {address}"
     advice = f"connect to {places} on this machine" if address else "its pod has no address yet"
     return ApiError(501, f"the embedded API does not forward ports; {advice}")
 

@@ -1,5 +1,6 @@
 """The choice of `headgate up --network`: whether pods get networks of their own on this machine."""
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -10,30 +11,57 @@ from typing import Literal
 from headgate.errors import HeadgateError
 from headgate.option import parse_collector
 from headgate.redirection.rules import DNS_PORT
+from headgate.standalone import user_namespace
 from headgate.standalone.address_pool import ALL_RANGES, FIRST_RANGE, OVERLAPPING, PodNetworking
 from headgate.standalone.network.machine_network import MachineNetwork, used_ranges
-from headgate.standalone.network.namespaces import try_namespace
+from headgate.standalone.network.namespaces import create_node, try_namespace
 
 NetworkOption = Literal["host", "pod", "auto"]
 
 log = logging.getLogger(__name__)
 
 
-def choose_network(option: NetworkOption) -> PodNetworking:
+def enter_user_namespace(option: NetworkOption, gateway_pid: int) -> str:
+    """Enter a user namespace if the option demands networks of pods, and this user is not root; return why that is not possible.
+
+    With `gateway_pid`, of the gateway of a killed headgate, enter its namespace. Call it before the first thread starts.
+    """
+    if option == "host" or not os.geteuid():
+        return ""
+    if gateway_pid:
+        with contextlib.suppress(OSError):  # it has exited meanwhile
+            user_namespace.join(gateway_pid)
+    if user_namespace.is_entered():
+        return ""
+    if fault := user_namespace.attempt(missing):
+        return fault
+    try:
+        user_namespace.create()
+    except OSError as error:
+        return f"headgate can't enter a user namespace: {error}"
+    return ""
+
+
+def choose_network(option: NetworkOption, fault: str = "") -> PodNetworking:
     """Return whether pods share the machine's network or have networks of their own, and log the choice.
 
-    Raises HeadgateError if the machine does not allow the networks that the option demands.
+    `fault` is that of `enter_user_namespace`. Raises HeadgateError if the machine does not allow the networks that the option demands.
     """
     if option == "host":
         return "host"
-    fault = missing()
+    fault = fault or ("" if user_namespace.is_entered() else missing())  # there it was tried before
     if fault and option == "pod":
         raise HeadgateError(f"pods can't have networks of their own here: {fault}; or start with --network host")
     if fault:
         log.warning("Pods share the machine's network (--network auto): %s", fault)
         return "host"
+    way = (
+        "; without root, they are in a user namespace, and this machine reaches 10.A.x.y as 127.A.x.y"
+        if user_namespace.is_entered()
+        else ""
+    )
     log.warning(
-        "Pods have networks of their own (--network %s): programs listen on the ports of their manifests", option
+        "Pods have networks of their own (--network %s): programs listen on the ports of their manifests%s", option, way
     )
     return "pod"
 
@@ -51,11 +79,14 @@ def unreachable(collectors: Mapping[str, str]) -> Iterator[str]:
 
 def missing() -> str:
     """Return why this machine allows no networks of pods, and what to do; empty if it allows them."""
-    if os.geteuid():
+    if os.geteuid() and not user_namespace.is_entered():
         return "only root can create network namespaces; run headgate as root"
     try:
         if used_ranges() >= ALL_RANGES:
             return OVERLAPPING
+        if user_namespace.is_entered():
+            try_namespace(MachineNetwork(FIRST_RANGE, create_node()).create)
+            return ""
         try_namespace(MachineNetwork(FIRST_RANGE).create)
     except (OSError, HeadgateError) as error:
         return f"a network namespace can't be set up: {error}"

@@ -3,19 +3,25 @@
 The bridge `headgate<A>` has the network 10.A.0.0/16: Services have 10.A.0.0/17, which are addresses of the machine, and pods
 10.A.128.0/17. Everything is bound to the bridge or has its name, so `remove_unused` finds what a killed headgate left. The
 bridge's alias says whether the machine forwarded packets before.
+
+Without root, all of this is in a network namespace of its own, the node, which ends with its last process. The `portal` connects it
+with the machine's network.
 """
 
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from headgate.redirection.iptables import restore, run_program
+from headgate.redirection.rules import DNS_PORT, LOOPBACK
 from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed
-from headgate.standalone.network.namespaces import PodPlace
+from headgate.standalone.network.namespaces import NetworkNamespace, PodPlace, create_node, namespace_of
 from headgate.standalone.network.netlink import ensure, index_of, netlink
 from headgate.standalone.network.netlink import remove as remove_present
+from headgate.standalone.user_namespace import is_entered
 
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _ENABLED_HERE = "headgate: ip_forward was 0"
@@ -24,33 +30,52 @@ _PREFIX = "headgate"  # of the names of bridges
 _LOCAL_TABLE = 255  # RT_TABLE_LOCAL
 _NETWORK, _SERVICES, _PODS = "10.{}.0.0/16", "10.{}.0.0/17", "10.{}.128.0/17"
 _POD_PREFIX = 17
+PORTAL_PORT = 15098
+"""Where the portal listens in the node, for connections to the outside."""
+T = TypeVar("T")
 
 
 class MachineNetwork:
-    """The pod network of one headgate, in range A. Its methods block for milliseconds; call them in a thread."""
+    """The pod network of one headgate, in range A. Its methods block for milliseconds; call them in a thread.
 
-    def __init__(self, number: int) -> None:
+    `node` is the namespace that has it, None for that of the machine.
+    """
+
+    def __init__(self, number: int, node: NetworkNamespace | None = None) -> None:
         self.gateway = gateway_address(number)
-        self._number = number
+        self.node = node
+        self.number = number
         self._bridge = bridge_name(number)
 
     def create(self) -> None:
         """Create the bridge, or complete that of a killed headgate. Raises OSError and RedirectionError."""
-        restore("iptables", _creation(self._number))  # before the machine forwards the first packet
+        self._run(self._create)
+
+    def _run(self, work: Callable[[], T]) -> T:
+        return self.node.run(work) if self.node else work()
+
+    def _create(self) -> None:
+        # The rules exist before the machine forwards the first packet.
+        restore("iptables", _creation(self.number, is_node=self.node is not None))
         with netlink() as opened:
             ensure(opened.link, "add", ifname=self._bridge, kind="bridge")
             index = index_of(opened, self._bridge)
             ensure(opened.addr, "add", index=index, address=self.gateway, prefixlen=_POD_PREFIX)
             opened.link("set", index=index, state="up")
-            services = _SERVICES.format(self._number)
+            services = _SERVICES.format(self.number)
             ensure(opened.route, "add", dst=services, oif=index, table=_LOCAL_TABLE, type="local", scope="host")
+            if self.node:  # a route to the outside, so that connections there are redirected to the portal
+                ensure(opened.route, "add", dst="0.0.0.0/0", family=socket.AF_INET, oif=index, prefsrc=self.gateway)
             if _FORWARDING.read_text().strip() == "0":
                 opened.link("set", index=index, ifalias=_ENABLED_HERE)
                 _FORWARDING.write_text("1")
 
     def remove(self) -> None:
         """Remove the bridge, the devices of pods at it, and the rules. Raises OSError and RedirectionError."""
-        remove(self._number)
+        if self.node:
+            self.node.close()
+        else:
+            remove(self.number)
 
     def place(self, address: str) -> PodPlace:
         """Return the place of the pod with this address."""
@@ -59,25 +84,46 @@ class MachineNetwork:
 
     def connect(self, place: PodPlace) -> None:
         """Connect the device of a pod to the bridge. Raises OSError."""
-        with netlink() as opened:
-            opened.link("set", index=index_of(opened, place.device), master=index_of(opened, self._bridge), state="up")
+
+        def connect() -> None:
+            with netlink() as opened:
+                index, bridge = index_of(opened, place.device), index_of(opened, self._bridge)
+                opened.link("set", index=index, master=bridge, state="up")
+
+        self._run(connect)
 
     def disconnect(self, place: PodPlace) -> None:
         """Remove the device of a pod, if it exists. Raises OSError."""
-        with netlink() as opened:
-            for index in opened.link_lookup(ifname=place.device):
-                remove_present(opened.link, "del", index=index)
+
+        def disconnect() -> None:
+            with netlink() as opened:
+                for index in opened.link_lookup(ifname=place.device):
+                    remove_present(opened.link, "del", index=index)
+
+        self._run(disconnect)
 
     def lend(self, address: str) -> None:
         """Give the machine the address of a pod that shares its network. Raises OSError."""
-        with netlink() as opened:
-            ensure(opened.addr, "add", index=index_of(opened, self._bridge), address=address, prefixlen=32)
+
+        def lend() -> None:
+            with netlink() as opened:
+                ensure(opened.addr, "add", index=index_of(opened, self._bridge), address=address, prefixlen=32)
+
+        self._run(lend)
 
     def take_back(self, address: str) -> None:
         """Take from the machine what `lend` gave it. Raises OSError."""
-        with netlink() as opened:
-            for index in opened.link_lookup(ifname=self._bridge):
-                remove_present(opened.addr, "del", index=index, address=address, prefixlen=32)
+
+        def take_back() -> None:
+            with netlink() as opened:
+                for index in opened.link_lookup(ifname=self._bridge):
+                    remove_present(opened.addr, "del", index=index, address=address, prefixlen=32)
+
+        self._run(take_back)
+
+    def create_socket(self, kind: socket.SocketKind) -> socket.socket:
+        """Return an IPv4 socket of the network. Raises OSError."""
+        return self.node.create_socket(socket.AF_INET, kind) if self.node else socket.socket(socket.AF_INET, kind)
 
 
 def bridge_name(number: int) -> str:
@@ -85,18 +131,49 @@ def bridge_name(number: int) -> str:
     return f"{_PREFIX}{number}"
 
 
-def firewall_rules(number: int) -> dict[str, str]:
+def network_for(number: int, gateway_pid: int) -> MachineNetwork:
+    """Return the network for a range: without root, in the node of the running gateway, else in a new one. Raises OSError."""
+    if not is_entered():
+        return MachineNetwork(number)
+    node = namespace_of(gateway_pid, gateway_address(number)) if gateway_pid else None
+    return MachineNetwork(number, node or create_node())
+
+
+def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
     """Return the rules by table, for iptables-restore.
 
-    Pods reach the machine, each other and the outside. The outside reaches neither pods nor Services.
+    Pods reach the machine, each other and the outside. The outside reaches neither pods nor Services. With `is_node`, they reach the
+    machine and the outside by the portal, over TCP only, and their DNS queries to other resolvers go to that of headgate.
     """
     bridge, (chain, inbound) = bridge_name(number), _chains(number)
+    network, gateway = _NETWORK.format(number), gateway_address(number)
+    if is_node:
+        return {
+            "filter": (
+                f":{chain} - [0:0]\n:{inbound} - [0:0]\n"
+                f"-I FORWARD -j {chain}\n"
+                f"-A {chain} ! -d {network} -j REJECT\n"
+                f"-I OUTPUT -j {inbound}\n"
+                f"-A {inbound} -d {LOOPBACK[4]} -j RETURN\n"  # a redirected packet, whose device is still the bridge
+                f"-A {inbound} ! -d {network} -j REJECT\n"
+            ),
+            "nat": (
+                f":{chain} - [0:0]\n"
+                f"-I PREROUTING -j {chain}\n"
+                f"-I OUTPUT -j {chain}\n"
+                f"-A {chain} -i {bridge} -d {gateway}/32 -p tcp -m tcp ! --dport {DNS_PORT} -j REDIRECT --to-ports {PORTAL_PORT}\n"
+                f"-A {chain} -d {network} -j RETURN\n"
+                f"-A {chain} -p udp -m udp --dport {DNS_PORT} -j DNAT --to-destination {gateway}:{DNS_PORT}\n"
+                f"-A {chain} -d {LOOPBACK[4]} -j RETURN\n"
+                f"-A {chain} -p tcp -j REDIRECT --to-ports {PORTAL_PORT}\n"
+            ),
+        }
     return {
         "filter": (
             f":{chain} - [0:0]\n:{inbound} - [0:0]\n"
             f"-I INPUT -j {inbound}\n"
             f"-A {inbound} -i {bridge} -j ACCEPT\n"
-            f"-A {inbound} ! -i lo -d {_NETWORK.format(number)} -j DROP\n"
+            f"-A {inbound} ! -i lo -d {network} -j DROP\n"
             f"-I FORWARD -j {chain}\n"
             f"-A {chain} -i {bridge} -j ACCEPT\n"
             f"-A {chain} -o {bridge} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
@@ -174,10 +251,10 @@ def _bridges() -> list[int]:
     return [int(number) for number in numbers if number.isdecimal()]
 
 
-def _creation(number: int) -> str:
+def _creation(number: int, *, is_node: bool) -> str:
     """Return the transactions that add a range's rules in place of those that a killed headgate left."""
     tables = []
-    for table, text in firewall_rules(number).items():
+    for table, text in firewall_rules(number, is_node=is_node).items():
         lines = text.splitlines()
         chains = [line for line in lines if line.startswith(":")]  # empties those that exist
         tables += [f"*{table}", *chains, *_jumps_removal(_saved(table), number), *lines[len(chains) :], "COMMIT", ""]

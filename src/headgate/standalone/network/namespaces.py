@@ -4,20 +4,20 @@ headgate and the programs of a pod keep its namespace by their open files and pr
 when headgate is killed, it lasts as long as a program of the pod, and the next headgate finds it by the program's process ID.
 """
 
-import contextlib
 import ctypes
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from headgate.envoy.node_ids import DEFAULT_USER
+from headgate.envoy.node_ids import DEFAULT_USER, PROXY_MARK
 from headgate.redirection import iptables
 from headgate.redirection.exclusions import Exclusions
 from headgate.redirection.rules import RedirectionRules, rules
 from headgate.standalone.network.netlink import index_of, netlink
+from headgate.standalone.user_namespace import capable_programs, is_entered
 
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET, clone(2)
 _LOOPBACK_INDEX = 1  # the kernel gives the loopback device of a new namespace this number
@@ -50,42 +50,90 @@ class NetworkNamespace:
 
     def create_socket(self, family: int, type: int, protocol: int = 0) -> socket.socket:
         """Return a socket of this namespace. Raises OSError."""
-        with _entered(self._file):
-            return socket.socket(family, type, protocol)
+        return self.run(lambda: socket.socket(family, type, protocol))
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Run a function inside the namespace."""
+
+        def enter() -> T:
+            _call("setns", self._file, _NEW_NETWORK)
+            return work()
+
+        return _in_thread(enter)
+
+    def duplicate(self) -> int:
+        """Return a further file of the namespace, to be closed."""
+        return os.dup(self._file)
 
     def close(self) -> None:
         """Release the namespace."""
         os.close(self._file)
 
 
-def create_namespace(place: PodPlace, redirection: RedirectionRules | None) -> NetworkNamespace:
+def create_namespace(
+    place: PodPlace, redirection: RedirectionRules | None, node: NetworkNamespace | None = None
+) -> NetworkNamespace:
     """Create the namespace of a pod, with its device `eth0`. Call it in a thread: it takes about 0.2 s.
 
-    `redirection` has the rules for its TCP connections, None without a sidecar. The device at the bridge is created with it,
-    and is not yet connected. Raises OSError and RedirectionError.
+    `redirection` has the rules for its TCP connections, None without a sidecar. The device at the bridge is created with it in
+    the namespace `node`, by default that of this thread, and is not yet connected. Raises OSError and RedirectionError.
     """
-    home = os.open(_OWN, os.O_RDONLY)
+    home = node.duplicate() if node else os.open(_OWN, os.O_RDONLY)
     try:
         return NetworkNamespace(_in_new_namespace(lambda: _set_up(place, redirection, home)))
     finally:
         os.close(home)
 
 
+def create_node() -> NetworkNamespace:
+    """Create the namespace that has the machine's part of the network in a user namespace. Raises OSError."""
+
+    def build() -> None:
+        _set_sysctls()
+        for devices in ("all", "default"):
+            # What it rejects has come from the bridge and would leave by it, of which the kernel informs the pod instead.
+            Path(f"/proc/sys/net/ipv4/conf/{devices}/send_redirects").write_text("0")
+        with netlink() as opened:
+            opened.link("set", index=_LOOPBACK_INDEX, state="up")
+
+    return NetworkNamespace(_in_new_namespace(build))
+
+
 def namespace_of(pid: int, address: str) -> NetworkNamespace | None:
     """Return the namespace of a process if it has this address; None if it has another one, or the process has exited."""
     try:
-        file = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+        namespace = NetworkNamespace(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY))
     except OSError:
         return None
     try:
-        has_address = address in _in_thread(lambda: _addresses(file))
-    except BaseException:
-        os.close(file)
+        has_address = address in namespace.run(_addresses)
+    except BaseException as error:
+        namespace.close()
+        if isinstance(error, PermissionError):  # it belongs to another user namespace
+            return None
         raise
     if has_address:
-        return NetworkNamespace(file)
-    os.close(file)
+        return namespace
+    namespace.close()
     return None
+
+
+def is_in(namespace: NetworkNamespace | None, pid: int) -> bool:
+    """Return whether a process is in a network namespace, None for that of headgate; False when it has exited."""
+    try:
+        return Path(namespace.path if namespace else _OWN).samefile(f"/proc/{pid}/ns/net")
+    except PermissionError:  # it is in another user namespace, or a program that no user may inspect
+        return namespace is None
+    except OSError:
+        return False
+
+
+def pod_rules(exclusions: Exclusions, proxy_group: int) -> RedirectionRules:
+    """Return the rules for a pod whose sidecar has a group; in a user namespace, which has only one, its packets have a mark."""
+    if not is_entered():
+        return rules(exclusions, group=proxy_group)
+    own = tuple(user for user in exclusions.excluded_users if user == os.geteuid())  # there are no other users
+    return rules(exclusions._replace(excluded_users=own), mark=PROXY_MARK)
 
 
 def try_namespace(create_machine: Callable[[], None]) -> None:
@@ -99,7 +147,7 @@ def try_namespace(create_machine: Callable[[], None]) -> None:
         with netlink() as opened:
             opened.link("add", ifname="pod", kind="veth", peer={"ifname": "eth0"})
             opened.link("set", index=_LOOPBACK_INDEX, state="up")
-        iptables.apply(rules(Exclusions(), group=DEFAULT_USER))
+        iptables.apply(pod_rules(Exclusions(), DEFAULT_USER))
         create_machine()
 
     os.close(_in_new_namespace(build))
@@ -140,8 +188,8 @@ def _set_sysctls() -> None:
         _NO_IPV6.write_text("1")  # only loopback has IPv6, else there would be connections that are not redirected
 
 
-def _addresses(file: int) -> frozenset[str]:
-    with _entered(file), netlink() as opened:
+def _addresses() -> frozenset[str]:
+    with netlink() as opened:
         return frozenset(str(entry.get("address")) for entry in opened.get_addr(family=socket.AF_INET))
 
 
@@ -152,7 +200,8 @@ def _in_thread(work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            results.append(work())
+            with capable_programs():
+                results.append(work())
         except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
@@ -162,20 +211,6 @@ def _in_thread(work: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     return results[0]
-
-
-@contextlib.contextmanager
-def _entered(file: int) -> Iterator[None]:
-    """Move this thread into a namespace for the `with` block."""
-    home = os.open(_OWN, os.O_RDONLY)
-    try:
-        _call("setns", file, _NEW_NETWORK)
-        try:
-            yield
-        finally:
-            _call("setns", home, _NEW_NETWORK)
-    finally:
-        os.close(home)
 
 
 def _call(name: str, *arguments: int) -> None:

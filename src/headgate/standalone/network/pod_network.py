@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.envoy.node_ids import PROXY_MARK
 from headgate.redirection.exclusions import Exclusions
-from headgate.redirection.rules import rules
 from headgate.standalone.isolation import Isolation, MountPoint
 from headgate.standalone.network.machine_network import MachineNetwork
-from headgate.standalone.network.namespaces import NetworkNamespace, create_namespace, namespace_of
+from headgate.standalone.network.namespaces import NetworkNamespace, create_namespace, is_in, namespace_of, pod_rules
 from headgate.standalone.network.pod_files import PodName, machine_files, pod_files
 
 _CHUNK_BYTES = 1 << 16
@@ -51,6 +51,18 @@ class PodNetwork:
         """Whether the pod gets a network of its own."""
         return not self._shares
 
+    @property
+    def _inside(self) -> NetworkNamespace | None:
+        """The namespace of the pod: its own, or the node, which pods share with each other; None for that of headgate."""
+        if self._shares and self._networks:
+            return self._networks.machine.node
+        return self._namespace
+
+    @property
+    def proxy_mark(self) -> int:
+        """The mark by which the rules distinguish the sidecar's packets; 0 if they do it by its group."""
+        return PROXY_MARK if self.is_own and self._networks and self._networks.machine.node else 0
+
     async def join(self, exclusions: Exclusions | None, processes: Iterable[int]) -> None:
         """Create the namespace of the pod, or use that of its running processes, by ID.
 
@@ -69,8 +81,8 @@ class PodNetwork:
                 if namespace := namespace_of(pid, self._address):
                     return namespace
             machine.disconnect(place)
-            redirection = None if exclusions is None else rules(exclusions, group=self._proxy_group)
-            namespace = create_namespace(place, redirection)
+            redirection = None if exclusions is None else pod_rules(exclusions, self._proxy_group)
+            namespace = create_namespace(place, redirection, machine.node)
             try:
                 machine.connect(place)
             except BaseException:
@@ -98,21 +110,25 @@ class PodNetwork:
             self._namespace = None
 
     def has(self, pid: int) -> bool:
-        """Return whether a process is in the pod's own network."""
-        try:
-            return self._namespace is not None and Path(self._namespace.path).samefile(f"/proc/{pid}/ns/net")
-        except OSError:  # it has exited
-            return False
+        """Return whether a process is in the network namespace of the pod."""
+        return is_in(self._inside, pid)
 
     def proxy_isolation(self) -> Isolation | None:
         """Return the isolation of the pod's sidecar."""
-        return Isolation(network=self._namespace.path, group=self._proxy_group) if self._namespace else None
+        if self._inside is None:
+            return None
+        if self._shares:
+            return Isolation(network=self._inside.path)
+        if self.proxy_mark:
+            return Isolation(network=self._inside.path, marks_packets=True)
+        return Isolation(network=self._inside.path, group=self._proxy_group)
 
     def isolation(self, base: Isolation | None, hostname: str) -> Isolation | None:
         """Return the isolation of a container, which has `base` besides its network."""
-        if self._namespace is None:
+        if self._inside is None:
             return base
-        return replace(base or Isolation(), network=self._namespace.path, hostname=hostname)
+        hostname = "" if self._shares else hostname
+        return replace(base or Isolation(), network=self._inside.path, hostname=hostname)
 
     def files(self, pod: PodName, directory: Path) -> list[MountPoint]:
         """Write the files by which programs resolve names into a directory; return their mounts: none in the machine's network.
@@ -134,7 +150,7 @@ class PodNetwork:
     def create_socket(self, place: tuple[Any, ...]) -> socket.socket:
         """Return a non-blocking socket in the pod's network, for an address as getaddrinfo returns it. Raises OSError."""
         family, type_, protocol, *_ = place
-        create = self._namespace.create_socket if self._namespace else socket.socket
+        create = self._inside.create_socket if self._inside else socket.socket
         created = create(family, type_, protocol)
         created.settimeout(0)
         return created
@@ -154,7 +170,7 @@ class PodNetwork:
     @contextlib.asynccontextmanager
     async def target(self, address: str, port: int) -> AsyncIterator[str]:
         """Yield the target of a TCP port for gRPC, which creates its sockets itself: in a network of its own, a unix socket."""
-        if self._namespace is None:
+        if self._inside is None:
             yield f"{address}:{port}"
             return
 

@@ -85,6 +85,10 @@ def _failure(query: Message) -> Message:
     return response
 
 
+def _ipv4(kind: socket.SocketKind) -> socket.socket:
+    return socket.socket(socket.AF_INET, kind)
+
+
 class Resolver:
     """Serves DNS on an address, from the Services of a store. `forwarders` returns the addresses of the machine's resolvers."""
 
@@ -105,16 +109,22 @@ class Resolver:
                 tasks.create_task(self._follow(kind))
 
     @contextlib.asynccontextmanager
-    async def serving(self, address: str, port: int = DNS_PORT) -> AsyncIterator[None]:
-        """Serve UDP and TCP during the context. Raises HeadgateError."""
+    async def serving(
+        self, address: str, port: int = DNS_PORT, *, create_socket: Callable[[socket.SocketKind], socket.socket] = _ipv4
+    ) -> AsyncIterator[None]:
+        """Serve UDP and TCP during the context, by sockets of `create_socket`. Raises HeadgateError."""
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             try:
-                transport, _ = await loop.create_datagram_endpoint(
-                    lambda: _Datagrams(self), local_addr=(address, port), family=socket.AF_INET
-                )
+                datagrams = stack.enter_context(create_socket(socket.SOCK_DGRAM))
+                streams = stack.enter_context(create_socket(socket.SOCK_STREAM))
+                streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                for opened in (datagrams, streams):
+                    opened.settimeout(0)
+                    opened.bind((address, port))
+                transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=datagrams)
                 stack.callback(transport.close)
-                await stack.enter_async_context(await asyncio.start_server(self._serve_stream, address, port))
+                await stack.enter_async_context(await asyncio.start_server(self._serve_stream, sock=streams))
             except OSError as error:
                 raise HeadgateError(
                     f"the resolver of the pods can't listen on {address}, port {port}: {os.strerror(error.errno or 0)}; stop the "

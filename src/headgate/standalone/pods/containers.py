@@ -200,7 +200,7 @@ class ContainerRun(Run):
             return
         for port in tcp_ports(self.settings.container):
             try:
-                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                with self.settings.network.create_socket((socket.AF_INET, socket.SOCK_STREAM, 0)) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind((self.settings.address, port))
             except PermissionError:

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.atomic_file import read_json
 from headgate.redirection.exclusions import Exclusions
+from headgate.standalone.network.namespaces import NetworkNamespace, is_in
 from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods.containers import RECORD
 from headgate.standalone.pods.sidecars import DIRECTORY
-from headgate.standalone.processes import Process
+from headgate.standalone.processes import Process, identity_of
 from headgate.standalone.proxies import envoy_process, nginx_process
-from headgate.standalone.supervisor import surviving
+from headgate.standalone.supervisor import ProgramRecord, surviving
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
 
@@ -56,9 +58,6 @@ async def join_network(pod: Path, network: PodNetwork, redirected: Exclusions | 
     They are in another one when the devices of their network were removed. `pod` is its directory. With exclusions, the
     connections of a new network are redirected to the pod's sidecar. Raises OSError and RedirectionError.
     """
-    if not network.is_own:
-        await network.join(redirected, ())
-        return
     running = [*containers_of(pod), *sidecar_of(pod)]
     await network.join(redirected, [leftover.process.identity.pid for leftover in running])
     elsewhere = []
@@ -68,6 +67,23 @@ async def join_network(pod: Path, network: PodNetwork, redirected: Exclusions | 
         else:
             elsewhere.append(leftover)
     await end(elsewhere)
+
+
+async def end_gateways_elsewhere(state: Path, gateway: str, node: NetworkNamespace | None) -> None:
+    """End the gateway and each nginx in any other network than `node`, or None for that of headgate: they can't be adopted."""
+    elsewhere = []
+    for leftover in (*_nginx(state), *_proxy(state / gateway, "the gateway")):
+        if is_in(node, leftover.process.identity.pid):
+            leftover.process.detach()
+        else:
+            elsewhere.append(leftover)
+    await end(elsewhere)
+
+
+def gateway_pid(state: Path, gateway: str) -> int:
+    """Return the process ID of the gateway of a killed headgate, 0 if there is none."""
+    last = read_json(state / gateway / envoy_process.RECORD, ProgramRecord)
+    return last.identity.pid if last and identity_of(last.identity.pid) == last.identity else 0
 
 
 def _proxy(directory: Path, name: str) -> Iterator[Leftover]:

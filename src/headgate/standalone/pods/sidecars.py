@@ -87,7 +87,9 @@ class RunningSidecar:
         self._admin = admin_socket(services.runtime_dir, pod_directory)
         self._owner = owner
         self._network = network
-        self._envoy = MeshEnvoy(services.mesh, self._node, self._directory, self._admin)
+        self._envoy = MeshEnvoy(
+            services.mesh._replace(mark=network.proxy_mark), self._node, self._directory, self._admin
+        )
         self.admin = self._envoy.admin
         self.process = self._envoy.state
         self._work: asyncio.Task[None] | None = None

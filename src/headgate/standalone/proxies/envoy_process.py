@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.atomic_file import write_private
 from headgate.backoff import Backoff
-from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.bootstrap import bootstrap, token_source, with_mark
 from headgate.envoy.collector_export import with_collector
 from headgate.errors import ProxyError
 from headgate.inotify import message_from_envoy
@@ -221,6 +221,7 @@ class MeshEnvoySettings(NamedTuple):
     """Settings of all Envoys of a mesh on one machine.
 
     Each Envoy inherits the file descriptors `pass_fds`. With a `collector`, it also sends its metrics to the collector.
+    `mark` is that of its packets to upstreams, 0 for none.
     """
 
     binary: Path
@@ -228,6 +229,7 @@ class MeshEnvoySettings(NamedTuple):
     tokens: LocalTokens
     pass_fds: tuple[int, ...] = ()
     collector: HostPort | None = None
+    mark: int = 0
 
 
 class MeshEnvoy(EnvoyProcess):
@@ -244,7 +246,11 @@ class MeshEnvoy(EnvoyProcess):
         )
         flags = EnvoyFlags(concurrency=concurrency, pass_fds=settings.pass_fds)
         super().__init__(
-            settings.binary, with_collector(content, settings.collector), directory=directory, admin=admin, flags=flags
+            settings.binary,
+            with_mark(with_collector(content, settings.collector), settings.mark),
+            directory=directory,
+            admin=admin,
+            flags=flags,
         )
         self._node = node
         self._tokens = settings.tokens

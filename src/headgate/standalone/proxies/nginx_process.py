@@ -18,6 +18,8 @@ from headgate.proxy_programs.files import activate, write_files
 from headgate.proxy_programs.nginx import PID_FILE, Nginx, has_started
 from headgate.render.output import Rendered
 from headgate.standalone.address_pool import GUARD_PORT
+from headgate.standalone.isolation import Isolation
+from headgate.standalone.network.namespaces import NetworkNamespace
 from headgate.standalone.processes import Launch, Process, inherited
 from headgate.standalone.supervisor import Program, ProgramRecord, Supervisor
 
@@ -40,16 +42,17 @@ class Listening(NamedTuple):
     address: str
     ports: tuple[int, ...]
 
-    def is_free(self) -> bool:
-        """Return whether no process listens on the ports."""
-        return all(_is_free(self.address, port) for port in self.ports)
+    def is_free(self, node: NetworkNamespace | None) -> bool:
+        """Return whether no process listens on the ports, in the network `node`."""
+        return all(_is_free(self.address, port, node) for port in self.ports)
 
 
 class NginxProgram(NamedTuple):
-    """The program, and the file descriptors that its processes inherit."""
+    """The program, the file descriptors that its processes inherit, and the network in which it listens: by default the machine's."""
 
     path: str
     pass_fds: tuple[int, ...] = ()
+    node: NetworkNamespace | None = None
 
 
 class NginxProcess:
@@ -116,12 +119,17 @@ class NginxProcess:
         pid_file.unlink(missing_ok=True)
         write_files(listening.rendered, self._directory)
         nginx, main = Nginx(self._program.path), Path(listening.rendered.main)
-        if fault := await asyncio.to_thread(nginx.check, self._directory, main):
+        if fault := await self._in_network(lambda: nginx.check(self._directory, main)):
             raise ProxyError(f"the configuration is not valid: {fault}")
-        await _until(listening.is_free, FREE_S)  # the gateway closes its sockets after its answer
+        await _until(
+            lambda: listening.is_free(self._program.node), FREE_S
+        )  # the gateway closes its sockets after its answer
         self._current, self._has_begun = listening, False
         command = (*nginx.command(self._directory, main), "-g", _directives())
-        launch = Launch(command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds)
+        isolation = Isolation(network=self._program.node.path) if self._program.node else None
+        launch = Launch(
+            command=command, env=inherited(os.environ), pass_fds=self._program.pass_fds, isolation=isolation
+        )
         return launch, self._directory / LOG
 
     async def _begun(self, _record: ProgramRecord) -> None:
@@ -139,10 +147,15 @@ class NginxProcess:
         listening = self._listening()
         if not self._current or listening.rendered.files != self._current.rendered.files:
             nginx = Nginx(self._program.path)
-            if failure := await asyncio.to_thread(activate, listening.rendered, self._directory, nginx):
+            if failure := await self._in_network(lambda: activate(listening.rendered, self._directory, nginx)):
                 raise ProxyError(failure)
         self._current = listening
         self.failure.set("")
+
+    async def _in_network(self, work: Callable[[], str]) -> str:
+        """Run a function in a thread, in the network in which nginx listens: its check of a configuration binds the addresses."""
+        node = self._program.node
+        return await (asyncio.to_thread(node.run, work) if node else asyncio.to_thread(work))
 
     async def _failed(self, error: Exception, _pause: float) -> None:
         self.failure.set(str(error))
@@ -177,8 +190,9 @@ def _directives() -> str:
     return "daemon off;" + ("" if os.geteuid() else f" user {pwd.getpwuid(0).pw_name};")
 
 
-def _is_free(address: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+def _is_free(address: str, port: int, node: NetworkNamespace | None) -> bool:
+    create = node.create_socket if node else socket.socket
+    with create(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
