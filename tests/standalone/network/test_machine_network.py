@@ -82,6 +82,31 @@ def test_the_namespace_of_a_pod_is_joined_to_that_of_the_thread_which_creates_it
 
 
 @in_kernel
+def test_the_bridge_keeps_its_hardware_address_when_pods_come_and_go() -> None:
+    """Pods know it for a while, and would reach neither names nor the outside by another one."""
+
+    def start() -> set[str]:
+        machine = MachineNetwork(80)
+        machine.create()
+        seen = {hardware_address("headgate80")}
+        place = machine.place("10.80.128.4")
+        namespace = create_namespace(place, None)
+        machine.connect(place)
+        seen.add(hardware_address("headgate80"))
+        machine.disconnect(place)
+        namespace.close()
+        return {*seen, hardware_address("headgate80")}
+
+    assert len(on_another_machine(start)) == 1
+
+
+def hardware_address(device: str) -> str:
+    with netlink() as opened:
+        (index,) = opened.link_lookup(ifname=device)
+        return str(opened.get_links(index)[0].get("address"))
+
+
+@in_kernel
 def test_routes_and_listeners_that_leave_no_place_for_the_network_are_named() -> None:
     def try_machine() -> None:
         assert choice.missing() == ""

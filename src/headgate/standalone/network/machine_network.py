@@ -30,6 +30,7 @@ _PREFIX = "headgate"  # of the names of bridges
 _LOCAL_TABLE = 255  # RT_TABLE_LOCAL
 _NETWORK, _SERVICES, _PODS = "10.{}.0.0/16", "10.{}.0.0/17", "10.{}.128.0/17"
 _POD_PREFIX = 17
+_HARDWARE = "02:68:67:00:00:{:02x}"  # a locally administered address (IEEE 802)
 PORTAL_PORT = 15098
 """Where the portal listens in the node, for connections to the outside."""
 T = TypeVar("T")
@@ -58,7 +59,8 @@ class MachineNetwork:
         # The rules exist before the machine forwards the first packet.
         restore("iptables", _creation(self.number, is_node=self.node is not None))
         with netlink() as opened:
-            ensure(opened.link, "add", ifname=self._bridge, kind="bridge")
+            # A bridge without an address of its own takes that of a device, and pods lose it when this device is removed.
+            ensure(opened.link, "add", ifname=self._bridge, kind="bridge", address=_HARDWARE.format(self.number))
             index = index_of(opened, self._bridge)
             ensure(opened.addr, "add", index=index, address=self.gateway, prefixlen=_POD_PREFIX)
             opened.link("set", index=index, state="up")
