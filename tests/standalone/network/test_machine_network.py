@@ -1,22 +1,25 @@
 """The machine's part of the pods' network; `tests/e2e/test_pod_networks.py` has it with pods."""
 
+import contextlib
 import ctypes
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from tests.netns.namespaces import CLONE_NEWNET, missing
+from tests.waiting import until
+from tests.wire import DEADLINE_S
 
 from headgate.redirection import iptables
 from headgate.redirection.iptables import RedirectionError
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.network import choice
 from headgate.standalone.network.machine_network import MachineNetwork, firewall_rules, remove_unused
-from headgate.standalone.network.namespaces import create_namespace
-from headgate.standalone.network.netlink import netlink
+from headgate.standalone.network.namespaces import NetworkNamespace, PodPlace, create_namespace
+from headgate.standalone.network.netlink import index_of, netlink
 
 T = TypeVar("T")
 in_kernel = pytest.mark.skipif(bool(missing()), reason=missing() or "network namespaces are to be had")
@@ -82,28 +85,73 @@ def test_the_namespace_of_a_pod_is_joined_to_that_of_the_thread_which_creates_it
 
 
 @in_kernel
-def test_the_bridge_keeps_its_hardware_address_when_pods_come_and_go() -> None:
-    """Pods know it for a while, and would reach neither names nor the outside by another one."""
+def test_a_packet_of_a_pod_arrives_after_another_pod_has_gone() -> None:
+    """Nothing sends it again. Programs resolve names by such packets, and wait 5 s before they try again."""
 
-    def start() -> set[str]:
+    def start() -> None:
         machine = MachineNetwork(80)
         machine.create()
-        seen = {hardware_address("headgate80")}
-        place = machine.place("10.80.128.4")
-        namespace = create_namespace(place, None)
+        with _joined(machine, machine.place("10.80.128.4")) as namespace:
+            client = namespace.create_socket(socket.AF_INET, socket.SOCK_DGRAM)
+            server = _receiver(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), machine.gateway)
+            with client, server:
+                lowest = "02:00:00:00:00:01"  # the kernel prefers the lowest address for the bridge
+                with _joined(machine, machine.place("10.80.128.5"), bridge_side=lowest):
+                    _send(client, server)
+                _send(client, server)
+
+    on_another_machine(start)
+
+
+@in_kernel
+def test_a_packet_to_a_pod_arrives_after_another_pod_had_its_address() -> None:
+    def start() -> None:
+        machine = MachineNetwork(80)
+        machine.create()
+        place, remaining = machine.place("10.80.128.4"), machine.place("10.80.128.5")
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with client, _joined(machine, remaining):  # a bridge without pods forgets its neighbors
+            for _ in range(2):
+                with _joined(machine, place) as namespace:
+                    server = namespace.create_socket(socket.AF_INET, socket.SOCK_DGRAM)
+                    with _receiver(server, place.address):
+                        _send(client, server)
+
+    on_another_machine(start)
+
+
+@contextlib.contextmanager
+def _joined(machine: MachineNetwork, place: PodPlace, bridge_side: str = "") -> Iterator[NetworkNamespace]:
+    """Give a pod its network; `bridge_side` is the hardware address of its device at the bridge."""
+    namespace = create_namespace(place, None)
+    try:
+        if bridge_side:
+            with netlink() as opened:
+                opened.link("set", index=index_of(opened, place.device), address=bridge_side)
         machine.connect(place)
-        seen.add(hardware_address("headgate80"))
+        until(lambda: _forwards(place.device), f"packets to {place.address}")
+        yield namespace
+    finally:
         machine.disconnect(place)
         namespace.close()
-        return {*seen, hardware_address("headgate80")}
-
-    assert len(on_another_machine(start)) == 1
 
 
-def hardware_address(device: str) -> str:
+def _forwards(device: str) -> bool:
+    """Return whether the bridge sends packets to a device: a few milliseconds later than it is connected."""
     with netlink() as opened:
-        (index,) = opened.link_lookup(ifname=device)
-        return str(opened.get_links(index)[0].get("address"))
+        return bool(opened.get_links(index_of(opened, device))[0].get("operstate") == "UP")
+
+
+def _receiver(server: socket.socket, address: str) -> socket.socket:
+    server.bind((address, 0))
+    server.settimeout(DEADLINE_S)
+    return server
+
+
+def _send(client: socket.socket, server: socket.socket) -> None:
+    """Send a packet, and wait until it arrives."""
+    client.sendto(b"query", server.getsockname())
+    assert server.recv(100) == b"query"
 
 
 @in_kernel

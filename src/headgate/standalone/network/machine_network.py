@@ -18,7 +18,13 @@ from typing import TypeVar
 from headgate.redirection.iptables import restore, run_program
 from headgate.redirection.rules import DNS_PORT, LOOPBACK
 from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed
-from headgate.standalone.network.namespaces import NetworkNamespace, PodPlace, create_node, namespace_of
+from headgate.standalone.network.namespaces import (
+    NetworkNamespace,
+    PodPlace,
+    create_node,
+    hardware_address,
+    namespace_of,
+)
 from headgate.standalone.network.netlink import ensure, index_of, netlink
 from headgate.standalone.network.netlink import remove as remove_present
 from headgate.standalone.user_namespace import is_entered
@@ -30,7 +36,6 @@ _PREFIX = "headgate"  # of the names of bridges
 _LOCAL_TABLE = 255  # RT_TABLE_LOCAL
 _NETWORK, _SERVICES, _PODS = "10.{}.0.0/16", "10.{}.0.0/17", "10.{}.128.0/17"
 _POD_PREFIX = 17
-_HARDWARE = "02:68:67:00:00:{:02x}"  # a locally administered address (IEEE 802)
 PORTAL_PORT = 15098
 """Where the portal listens in the node, for connections to the outside."""
 T = TypeVar("T")
@@ -59,11 +64,12 @@ class MachineNetwork:
         # The rules exist before the machine forwards the first packet.
         restore("iptables", _creation(self.number, is_node=self.node is not None))
         with netlink() as opened:
-            # A bridge without an address of its own takes that of a device, and pods lose it when this device is removed.
-            ensure(opened.link, "add", ifname=self._bridge, kind="bridge", address=_HARDWARE.format(self.number))
+            ensure(opened.link, "add", ifname=self._bridge, kind="bridge")
             index = index_of(opened, self._bridge)
             ensure(opened.addr, "add", index=index, address=self.gateway, prefixlen=_POD_PREFIX)
-            opened.link("set", index=index, state="up")
+            # A bridge without an address of its own takes the lowest of its devices: another one when a pod comes or goes,
+            # and packets of all other pods, such as queries to the resolver, are lost until they notice.
+            opened.link("set", index=index, address=hardware_address(self.gateway), state="up")
             services = _SERVICES.format(self.number)
             ensure(opened.route, "add", dst=services, oif=index, table=_LOCAL_TABLE, type="local", scope="host")
             if self.node:  # a route to the outside, so that connections there are redirected to the portal

@@ -37,6 +37,15 @@ class PodPlace(NamedTuple):
     prefix: int
 
 
+def hardware_address(address: str) -> str:
+    """Return the hardware address (MAC) of the device with an IPv4 address.
+
+    It never changes, so what neighbors remember of the address stays true when a later pod gets it. A random one would be
+    wrong for up to a minute.
+    """
+    return ":".join(f"{byte:02x}" for byte in b"\x0a\x58" + socket.inet_aton(address))  # 0a: administered locally
+
+
 class NetworkNamespace:
     """An open network namespace. It lasts until `close`, and as long as a process runs in it."""
 
@@ -173,7 +182,8 @@ def _set_up(place: PodPlace, redirection: RedirectionRules | None, home: int) ->
     _set_sysctls()
     with netlink() as opened:
         opened.link("set", index=_LOOPBACK_INDEX, state="up")
-        opened.link("add", ifname="eth0", kind="veth", peer={"ifname": place.device, "net_ns_fd": home})
+        hardware, peer = hardware_address(place.address), {"ifname": place.device, "net_ns_fd": home}
+        opened.link("add", ifname="eth0", kind="veth", address=hardware, peer=peer)
         device = index_of(opened, "eth0")
         opened.addr("add", index=device, address=place.address, prefixlen=place.prefix)
         opened.link("set", index=device, state="up")
