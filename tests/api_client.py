@@ -124,7 +124,7 @@ class Api:
             self._resources[version, kind] = served[kind]
         plural, namespaced = self._resources[version, kind]
         return (
-            f"{root}/namespaces/{metadata.get('namespace', 'default')}/{plural}" if namespaced else f"{root}/{plural}"
+            f"{root}/namespaces/{metadata.get('namespace') or 'default'}/{plural}" if namespaced else f"{root}/{plural}"
         )
 
     def close(self) -> None:

@@ -52,26 +52,30 @@ class Done(NamedTuple):
     stderr: str
 
 
-def headgate(*words: str) -> Done:
+def headgate(*words: str, stdin: str = "") -> Done:
     """Run a command of headgate in this process, because a new process takes 0.4 s of processor time for imports.
 
     The command's output is not a terminal, so tables are not wrapped. Garbage collection closes its open connections.
     """
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        ended = CliRunner().invoke(app, words, prog_name="headgate", env={"COLUMNS": "60", "KUBECONFIG": None})
+        ended = CliRunner().invoke(
+            app, words, input=stdin, prog_name="headgate", env={"COLUMNS": "60", "KUBECONFIG": None}
+        )
         gc.collect()
     assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exc_info
     return Done(ended.exit_code, ended.stdout, ended.stderr)
 
 
-def headgate_as(user: int, *words: str) -> Done:
+def headgate_as(user: int, *words: str, stdin: str = "") -> Done:
     """Run a command of headgate in a new process, as another user."""
     with (
-        Path(os.devnull).open() as nothing,
+        tempfile.TemporaryFile("w+") as source,
         tempfile.TemporaryFile("w+") as output,
         tempfile.TemporaryFile("w+") as errors,
     ):
-        process = Forked(server(), words, (nothing.fileno(), output.fileno(), errors.fileno()), user=user)
+        source.write(stdin)
+        source.seek(0)
+        process = Forked(server(), words, (source.fileno(), output.fileno(), errors.fileno()), user=user)
         code = process.wait(DEADLINE_S)
         process.close()
         for file in (output, errors):
@@ -251,10 +255,10 @@ class RunningMesh:
                     os.killpg(pid, signal.SIGKILL)
             self.network.close()
 
-    def headgate(self, *words: str) -> Done:
+    def headgate(self, *words: str, stdin: str = "") -> Done:
         """Run a command of headgate with this mesh's state directory, as the user of the mesh."""
         words = (*words, "--state", str(self.state))
-        return headgate_as(self._as, *words) if self._as else headgate(*words)
+        return headgate_as(self._as, *words, stdin=stdin) if self._as else headgate(*words, stdin=stdin)
 
     # --- manifests ---
 

@@ -60,7 +60,7 @@ def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
 def test_a_field_about_names_is_said_to_work_in_networks_of_pods(tmp_path):
     manifests = write(tmp_path, pod("a", containers=[container(command=["app"])], dnsPolicy="None"))
     assert [*lines(manifests)] == [
-        "Pod default/a: spec.dnsPolicy: has an effect on clusters only; dnsPolicy with headgate up --network pod"
+        "Pod default/a: spec.dnsPolicy: has an effect on clusters only; dnsPolicy also with headgate up --network pod"
     ]
     assert [*lines(manifests, own_networks=True)] == []
 

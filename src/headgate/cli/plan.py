@@ -18,7 +18,6 @@ from headgate.cli.plan_rates import ServiceRates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
-from headgate.formatting import pluralize
 from headgate.manifests import without_effect
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -239,10 +238,8 @@ async def _live(client: InspectClient, changed: Manifests, spec: PlanSpec) -> tu
     )
     result = await client.plan(spec.with_objects(objects))
     if result.ignored:
-        kinds = ", ".join(sorted({key.kind for key in result.ignored}))
-        note(
-            f"{pluralize(len(result.ignored), 'object')} of the kinds {kinds} left out: they change no requests by themselves"
-        )
+        kinds = (key.kind for key in result.ignored)
+        note(without_effect.counted(kinds, "left out, because such objects change no requests by themselves"))
     return result, await read_rates(client)
 
 

@@ -17,7 +17,7 @@ _MOST_FIELDS = 8  # fields that a line names
 
 def stored_without_effect(manifests: Manifests) -> str:
     """Return how many objects of which kinds are only stored: `3 objects of 2 kinds are stored without effect: 2 Job, 1 Role`."""
-    return _line(
+    return counted(
         (manifest.key.kind for manifest in manifests.objects if manifest.kind.without_effect), "stored without effect"
     )
 
@@ -25,7 +25,7 @@ def stored_without_effect(manifests: Manifests) -> str:
 def left_out(manifests: Manifests) -> str:
     """Return how many objects are left out, because their kinds are neither built in nor defined; empty if there are none."""
     kinds = (f"{left.kind} ({left.api_version})" for left in manifests.left_out)
-    line = _line(kinds, "left out, because no CustomResourceDefinition defines the kind")
+    line = counted(kinds, "left out, because no CustomResourceDefinition defines the kind")
     return line and f"{line}; add the definitions to the files to have the objects stored"
 
 
@@ -43,7 +43,7 @@ def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Itera
         pod, where = (pod_template(manifest.object), f"{template}.spec") if template else (manifest.object, "spec")
         fields = list(pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root, own_networks=own_networks))
         names = sorted(pod_fields.NAMES.intersection(fields))
-        hint = f"; {' and '.join(names)} with headgate up --network pod" if names and not own_networks else ""
+        hint = f"; {' and '.join(names)} also with headgate up --network pod" if names and not own_networks else ""
         if len(fields) == 1:
             yield manifest, f"{where}.{fields[0]}", f"has an effect on clusters only{hint}"
         elif fields:
@@ -58,7 +58,8 @@ def lines(manifests: Manifests, *, own_networks: bool = False) -> Iterator[str]:
         yield f"{manifest.key}: {field}: {message}"
 
 
-def _line(kinds: Iterable[str], what: str) -> str:
+def counted(kinds: Iterable[str], what: str) -> str:
+    """Return how many objects of which kinds are `what`, in a line; empty if there are none."""
     counts = Counter(kinds)
     if not counts:
         return ""
