@@ -36,3 +36,20 @@ def test_an_application_with_fixed_ports_runs_unchanged_in_networks_of_pods(
         wait_rolled_out(host)
         CHECKS[application](host)
         assert mesh.stop() == 0
+
+
+def test_in_the_machines_network_failures_of_fixed_ports_and_names_have_a_reason_and_a_way_out(
+    unstarted: RunningMesh,
+) -> None:
+    mesh = unstarted
+    mesh.options = (str(APPLICATIONS / "voting"), "--network", "host")
+    mesh.launch()
+
+    def message(pod: str) -> str:
+        line = mesh.line(lambda line: "pod" in line and line["pod"]["name"].startswith(pod))
+        return str(line["pod"]["message"])
+
+    for pod, port in (("redis-", 6379), ("db-0", 5432)):
+        assert f"because its sidecar listens on {port}. With a fixed port, it needs a network of its own" in message(pod)
+    assert "its log says that a name is not resolved" in message("worker-")
+    assert "a network of its own (headgate up --network pod)" in message("worker-")

@@ -211,8 +211,8 @@ def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
     if not advice:
         return ""
     return (
-        f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(advice)}; "
-        'or run the pod without a sidecar: label it headgate.dev/inject: "false"'
+        f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(advice)}. With a fixed port, it needs a network of its own "
+        '(headgate up --network pod), or a pod without a sidecar (label headgate.dev/inject: "false")'
     )
 
 

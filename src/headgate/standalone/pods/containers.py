@@ -28,6 +28,11 @@ STEADY_S = 60.0  # seconds after which a run resets the pauses before restarts
 RECORD = "run.json"
 # A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
+# A pattern for log messages about names that are not resolved, by the C library, Go, Node.js and curl.
+_UNKNOWN_NAME = re.compile(
+    rb"name or service not known|name resolution|name does not resolve|no such host|ENOTFOUND|could not resolve host",
+    re.IGNORECASE,
+)
 _ANOTHER = "use another containerPort"
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
 _HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}  # the reasons of Events
@@ -189,10 +194,18 @@ class ContainerRun(Run):
         return True
 
     def _explained(self, code: int) -> str:
-        """Return advice if the process ended because it listened on its sidecar's port; empty otherwise."""
-        if not (code and self.settings.advice and last_output_matches(self.settings.directory, _IN_USE)):
+        """Return what the log says of a failure that is due to the machine's network, with the ways out; empty otherwise."""
+        directory = self.settings.directory
+        if not code or self.settings.network.is_own:
             return ""
-        return f"its log says that an address is in use: {self.settings.advice}"
+        if self.settings.advice and last_output_matches(directory, _IN_USE):
+            return f"its log says that an address is in use: {self.settings.advice}"
+        if last_output_matches(directory, _UNKNOWN_NAME):
+            return (
+                "its log says that a name is not resolved: in the machine's network, only the HTTP proxy ($http_proxy) resolves the "
+                "names of Services. Without it, the program needs a network of its own (headgate up --network pod)"
+            )
+        return ""
 
     async def _check_ports(self) -> None:
         """Raise OSError if another program listens on a port of the container, and would receive its requests."""
