@@ -51,12 +51,12 @@ def test_each_error_is_printed_with_file_and_line_number(run: Run, tmp_path: Pat
 
 
 def test_fields_without_effect_are_one_note_and_unsupported_volumes_a_warning(run: Run, tmp_path: Path) -> None:
-    app = objects.container(command=["sh"], resources={"limits": {"cpu": 1}})
+    app = objects.container(command=["sh"], securityContext={"privileged": True})
     spec = {"nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}
     code, out, err = run("check", write(tmp_path / "a.yaml", objects.pod("web", containers=[app], **spec)))
     ignored, volume = sorted(out.splitlines(), key=lambda line: "VolumeNotSupported" in line)
     assert "FieldIgnored" in ignored
-    assert "spec: nodeSelector, containers[0].resources.limits have an effect on clusters only" in ignored
+    assert "spec: nodeSelector, containers[0].securityContext.privileged have an effect on clusters only" in ignored
     assert "volume v: local pods support only configMap" in volume
     assert (code, err) == (0, "1 warning, 1 note in 1 object\n")
 

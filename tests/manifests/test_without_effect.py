@@ -5,6 +5,7 @@ import json
 from tests.make.definitions import cron_tab, definition
 from tests.make.objects import config_map, container, deployment, pod
 
+from headgate import control_groups
 from headgate.manifests.files import read
 from headgate.manifests.without_effect import lines
 
@@ -50,11 +51,20 @@ def test_files_that_are_carried_out_have_no_line(tmp_path):
 
 
 def test_the_fields_of_an_object_that_have_no_effect_are_one_line(tmp_path):
-    app = container(command=["app"], resources={"limits": {"cpu": "1"}}, tty=True)
+    app = container(command=["app"], securityContext={"privileged": True}, tty=True)
     manifests = write(tmp_path, deployment("web", app), pod("plain", containers=[container(command=["app"])]))
     (line,) = lines(manifests)
-    fields = "spec.template.spec: containers[0].tty, containers[0].resources.limits"
+    fields = "spec.template.spec: containers[0].tty, containers[0].securityContext.privileged"
     assert line == f"Deployment default/web: {fields} have an effect on clusters only"
+
+
+def test_limits_are_named_where_control_groups_can_not_limit_them(tmp_path, monkeypatch):
+    app = container(command=["app"], resources={"limits": {"memory": "1Gi", "ephemeral-storage": "1Gi"}})
+    manifests = write(tmp_path, pod("a", containers=[app]))
+    for limited, field in ((frozenset(), ""), (frozenset({"cpu", "memory"}), ".ephemeral-storage")):
+        monkeypatch.setattr(control_groups, "limited", lambda limited=limited: limited)
+        (line,) = lines(manifests)
+        assert line == f"Pod default/a: spec.containers[0].resources.limits{field}: has an effect on clusters only"
 
 
 def test_a_field_about_names_is_said_to_work_in_networks_of_pods(tmp_path):

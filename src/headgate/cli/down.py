@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from headgate import control_groups
 from headgate.cli.arguments import State
 from headgate.cli.connection import default_state
 from headgate.cli.output import EXIT_FAILURE, stdout
@@ -68,4 +69,5 @@ async def _end(state: Path) -> list[tuple[Leftover, bool]]:
     The containers stop first, because their Envoys must forward requests until then.
     """
     results = await end(containers(state))
+    control_groups.remove(*(state / "pods").glob("*_*_*"))
     return results + await end(proxies(state, GATEWAY))

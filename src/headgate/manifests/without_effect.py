@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from headgate import control_groups
 from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests
 from headgate.resources.core import ignored_pod_fields as pod_fields
@@ -35,13 +36,15 @@ def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Itera
     The field of several is the `spec` of the pods, and the message names them from there. `own_networks` says whether pods
     have networks of their own. Objects that are only stored are left out.
     """
-    is_root = os.geteuid() == 0
+    is_root, limited = os.geteuid() == 0, control_groups.limited()
     for manifest in manifests.objects:
         template = template_path(manifest.object)
         if manifest.kind.without_effect or not (template or manifest.kind is POD):
             continue
         pod, where = (pod_template(manifest.object), f"{template}.spec") if template else (manifest.object, "spec")
-        fields = list(pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root, own_networks=own_networks))
+        fields = list(
+            pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root, own_networks=own_networks, limited=limited)
+        )
         names = sorted(pod_fields.NAMES.intersection(fields))
         hint = f"; {' and '.join(names)} also with headgate up --network pod" if names and not own_networks else ""
         if len(fields) == 1:

@@ -1,4 +1,4 @@
-"""What separates a program from the other programs of the machine: its mounts, its user and its network.
+"""What separates a program from the other programs of the machine: its mounts, its user, its network and its limits.
 
 A mount namespace shows files at paths of the program's own, and the machine sees none of them. The kernel removes the
 namespace with its last process, so nothing is left behind when headgate is killed. Root enters one directly; other users
@@ -37,7 +37,8 @@ class Isolation(Value, frozen=True, kw_only=True):
     `staging` is an empty directory, needed for mounts. With `join`, the program enters the mounts and the network of the process
     with this ID instead of its own. `network` is the path of a network namespace to enter, and `hostname` the name of the
     machine that the program sees in it; empty: those of the machine. With `drops_capabilities`, the program gets none of the
-    capabilities of the launcher, except with `marks_packets` that for SO_MARK (socket(7)).
+    capabilities of the launcher, except with `marks_packets` that for SO_MARK (socket(7)). `control_groups` has the directories of
+    those that it enters.
     """
 
     mounts: tuple[MountPoint, ...] = ()
@@ -50,10 +51,11 @@ class Isolation(Value, frozen=True, kw_only=True):
     hostname: str = ""
     marks_packets: bool = False
     drops_capabilities: bool = False
+    control_groups: tuple[str, ...] = ()
 
 
 class LaunchFailure(Value, frozen=True, array_like=True):
-    """What the launcher could not do: `stage` is network, mounts, user, directory or command; the remaining fields are of its error."""
+    """What the launcher could not do: `stage` is limits, network, mounts, user, directory or command; the remaining fields are of its error."""
 
     stage: str
     errno: int
@@ -61,8 +63,12 @@ class LaunchFailure(Value, frozen=True, array_like=True):
     message: str
 
     def describe(self) -> str:
-        """Return what failed, for the stages network, mounts and user."""
+        """Return what failed, for the stages limits, network, mounts and user."""
         problem = os.strerror(self.errno)
+        if self.stage == "limits":
+            return (
+                f"resources.limits: headgate can't put the container into its control group {self.filename}: {problem}"
+            )
         if self.stage == "network":
             return f"headgate can't enter the network of the pod: {problem}"
         if self.stage == "user":

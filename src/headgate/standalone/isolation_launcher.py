@@ -36,7 +36,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class FailedStage(Exception):
-    """What the launcher could not do: `stage` is network, mounts, user, directory or command."""
+    """What the launcher could not do: `stage` is limits, network, mounts, user, directory or command."""
 
     def __init__(self, stage: str, error: OSError, message: str = "") -> None:
         super().__init__(stage)
@@ -190,7 +190,14 @@ def _enter_network(path: str, hostname: str) -> None:
 
 
 def _enter(isolation: Mapping[str, Any]) -> None:
-    """Enter the namespaces of the container, or create them."""
+    """Enter the control groups and namespaces of the container, or create the namespaces."""
+    for group in isolation.get("control_groups", ()):
+        try:
+            with open(f"{group}/cgroup.procs", "w") as processes:
+                processes.write("0")  # this process
+        except OSError as error:
+            error.filename = group
+            raise FailedStage("limits", error) from error
     if isolation.get("network") and not isolation.get("join"):
         _enter_network(isolation["network"], isolation.get("hostname", ""))
     if pid := isolation.get("join"):

@@ -321,7 +321,7 @@ def _open_files(pid: int) -> Iterator[str]:
 
 def launch_fault(launch: Launch, failure: LaunchFailure) -> str:
     """Return why an isolated program could not be started, with the field of the container to correct."""
-    if failure.stage in {"network", "mounts", "user"}:
+    if failure.stage in {"limits", "network", "mounts", "user"}:
         return failure.describe()
     filename = launch.cwd if failure.stage == "directory" else launch.command[0]
     return start_fault(launch, OSError(failure.errno, os.strerror(failure.errno), filename))

@@ -58,11 +58,13 @@ _SAME: Mapping[str, Any] = {
 """Values that describe what happens on one machine, or that Kubernetes sets by default."""
 
 
-def ignored_fields(spec: Mapping[str, Any], *, is_root: bool, own_networks: bool) -> Iterator[str]:
+def ignored_fields(
+    spec: Mapping[str, Any], *, is_root: bool, own_networks: bool, limited: Collection[str] = ()
+) -> Iterator[str]:
     """Yield the path of each field in the `spec` of a pod that is set and has no effect, such as `containers[0].tty`.
 
     `is_root` says whether headgate runs as root, and can change users. `own_networks` says whether pods without `hostNetwork`
-    have networks of their own.
+    have networks of their own, and `limited` has the resources whose limits have an effect.
     """
     yield from _unknown(spec, _POD | NAMES if own_networks and not spec.get("hostNetwork") else _POD, "")
     yield from _unknown(
@@ -73,14 +75,19 @@ def ignored_fields(spec: Mapping[str, Any], *, is_root: bool, own_networks: bool
     for field in ("initContainers", "containers"):
         for index, container in rows(spec.get(field)):
             effective = _CONTAINER | {"restartPolicy"} if field == "initContainers" else _CONTAINER
-            yield from _of_container(container, effective, f"{field}[{index}].", is_root=is_root)
+            yield from _of_container(container, effective, f"{field}[{index}].", is_root=is_root, limited=limited)
 
 
 def _of_container(
-    container: Mapping[str, Any], effective: Collection[str], where: str, *, is_root: bool
+    container: Mapping[str, Any], effective: Collection[str], where: str, *, is_root: bool, limited: Collection[str]
 ) -> Iterator[str]:
     yield from _unknown(container, effective, where)
-    yield from _unknown(part(container, "resources"), _RESOURCES, f"{where}resources.")
+    resources = part(container, "resources")
+    if limited:
+        yield from _unknown(resources, _RESOURCES | {"limits"}, f"{where}resources.")
+        yield from _unknown(part(resources, "limits"), limited, f"{where}resources.limits.")
+    else:
+        yield from _unknown(resources, _RESOURCES, f"{where}resources.")
     users = _USERS if is_root else ()
     yield from _unknown(part(container, "securityContext"), (*users, "runAsNonRoot"), f"{where}securityContext.")
     for index, port in rows(container.get("ports")):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from headgate import control_groups
 from headgate.backoff import Backoff, exact
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.core.pod_spec import LifecycleHandler
@@ -36,6 +37,7 @@ _UNKNOWN_NAME = re.compile(
 _ANOTHER = "use another containerPort"
 _LEAST_GRACE_S = 1.0  # between SIGTERM and SIGKILL when a hook has used the grace period
 _HOOK_FAILURES = {"postStart": "FailedPostStartHook", "preStop": "FailedPreStopHook"}  # the reasons of Events
+_KILLED = 128 + signal.SIGKILL
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
@@ -49,6 +51,7 @@ class ContainerRun(Run):
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         super().__init__(settings, owner)
+        self._out_of_memory = 0  # how many processes had ended so when this one began
         self._supervisor = Supervisor(
             Program(
                 record=settings.directory / RECORD,
@@ -161,6 +164,7 @@ class ContainerRun(Run):
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
     def _running(self, record: ProgramRecord, *, started: bool = False, ready: bool = False) -> None:
+        self._out_of_memory = control_groups.out_of_memory(self.settings.directory)
         self._set(
             ContainerState(
                 phase="running",
@@ -176,12 +180,15 @@ class ContainerRun(Run):
 
     async def _ended(self, code: int | None, pause: float) -> bool:
         code = _UNKNOWN_EXIT if code is None else code
-        name, count, why = self.settings.container.name, self.state.restarts, self._explained(code)
+        name, count = self.settings.container.name, self.state.restarts
+        is_killed = code in {_KILLED, _UNKNOWN_EXIT}
+        is_large = is_killed and control_groups.out_of_memory(self.settings.directory) > self._out_of_memory
+        why = "it used more memory than resources.limits.memory" if is_large else self._explained(code)
         ended = Ended(
             exit_code=code,
             started_at=self.state.started_at,
             finished_at=time.time(),
-            reason="Error" if code else "Completed",
+            reason="OOMKilled" if is_large else "Error" if code else "Completed",
             message=why,
         )
         self._set(ContainerState(phase="terminated", reason=ended.reason, restarts=count, ended=ended))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate import control_groups
 from headgate.admission.injection import EXPLICIT, TRANSPARENT, shares_network
 from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
@@ -160,6 +161,7 @@ class PodRun:
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
         remaining = await self.runs.end(grace)
         await self._end_sidecar()
+        await asyncio.to_thread(control_groups.remove, self._directory)
         if self._typed.status.phase not in ENDED:  # the status of an ended pod is final
             await self._write_status()
         return [
@@ -321,6 +323,7 @@ class PodRun:
         await self.runs.end(left)
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
+        await asyncio.to_thread(control_groups.remove, self._directory)
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._edit(without_finalizer)
 

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from headgate import control_groups
 from headgate.admission.workloads import workload_causes
 from headgate.backoff import Backoff
 from headgate.errors import DecodeError, NotFound, expected_failure
@@ -129,6 +130,7 @@ class LocalRuntime:
             leftover for path in unwatched for leftover in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))
         ]
         ended = await leftovers.end(every)
+        await asyncio.to_thread(control_groups.remove, *unwatched)
         return [
             f"{leftover.name}, process {leftover.process.identity.pid}, does not end even when killed"
             for leftover, gone in ended
@@ -168,6 +170,7 @@ class LocalRuntime:
 
     async def _remove(self, directory: Path) -> None:
         await leftovers.end([*leftovers.containers_of(directory), *leftovers.sidecar_of(directory)])
+        await asyncio.to_thread(control_groups.remove, directory)
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _restore_addresses(self, pods: list[Object]) -> None:
