@@ -57,9 +57,9 @@ def _run(idle_s: int) -> Measured:
                     raise SystemExit("headgate up ended before it was ready")
                 ready_s = time.monotonic() - began
                 time.sleep(_SETTLE_S)
-                started = _by_program(headgate.pid)
+                started = by_program(headgate.pid)
                 time.sleep(idle_s)
-                idle = _by_program(headgate.pid)
+                idle = by_program(headgate.pid)
                 idle_minute = {program: (idle[program] - started[program]) * 60 / idle_s for program in started}
             finally:
                 signaled = time.monotonic()
@@ -76,10 +76,10 @@ def _run(idle_s: int) -> Measured:
     }
 
 
-def _by_program(headgate: int) -> Measured:
+def by_program(headgate: int) -> Measured:
     """Return the processor time of headgate, its Envoys and its pods so far, in seconds."""
     seconds = dict.fromkeys(("headgate", "Envoys", "pods"), 0.0)
-    for pid in _processes(headgate):
+    for pid in processes(headgate):
         with contextlib.suppress(FileNotFoundError):  # it has ended: the ticks of its parent have its own
             is_envoy = Path(f"/proc/{pid}/exe").readlink().name == "envoy"
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -89,12 +89,12 @@ def _by_program(headgate: int) -> Measured:
     return seconds
 
 
-def _processes(pid: int) -> Iterator[int]:
+def processes(pid: int) -> Iterator[int]:
     """Yield a process and the processes that it has started."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():
-            yield from _processes(int(child))
+            yield from processes(int(child))
 
 
 def _ended_children() -> float:

@@ -100,6 +100,8 @@ def create(name: str, limits: ContainerLimits, directory: Path) -> tuple[str, ..
 
     `directory` is that of the container, which gets the record. Without limits, or where none can be set, there is no group.
     """
+    if not any(limits):
+        return ()
     given = [(place, files) for place in usable() if (files := settings(limits, place))]
     groups = [place.directory / f"headgate-{name}" for place, _ in given]
     if not groups:

@@ -172,7 +172,7 @@ class Supervisor:
             identity=process.identity, fingerprint=fingerprint, restarts=self._restarts, started_at=time.time()
         )
         try:
-            write_private(self._program.record, msgspec.json.encode(record))
+            write_private(self._program.record, msgspec.json.encode(record), durable=False)
         except OSError:  # without a record the next headgate could not adopt the process
             process.signal(signal.SIGKILL)
             process.forget_launcher()

@@ -232,7 +232,7 @@ class LocalTokens:
 
     def write(self, node_id: str, path: Path) -> None:
         """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory for it."""
-        write_private(path, self.issue(node_id).encode())
+        write_private(path, self.issue(node_id).encode(), durable=False)
 
     def node_of(self, token: str) -> str:
         """Return the node ID in a token. Raises InvalidToken."""

@@ -55,7 +55,7 @@ async def _run(launch: Launch, record: Path) -> str:
 def _recorded(process: Process, record: Path) -> Iterator[None]:
     """Keep the record of a process in a file during the `with` block."""
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(record, msgspec.json.encode(ProgramRecord(identity=process.identity)))
+    write_private(record, msgspec.json.encode(ProgramRecord(identity=process.identity)), durable=False)
     try:
         yield
     finally:

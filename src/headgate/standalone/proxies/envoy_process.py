@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.atomic_file import write_private
-from headgate.backoff import Backoff
+from headgate.backoff import Backoff, exact
 from headgate.envoy.bootstrap import bootstrap, token_source, with_mark
 from headgate.envoy.collector_export import with_collector
 from headgate.errors import ProxyError
@@ -117,7 +117,7 @@ class EnvoyProcess:
 
         Raises ProxyError with an error from Envoy's log when Envoy exits first, or after `timeout` seconds.
         """
-        loop = asyncio.get_running_loop()
+        loop, pauses = asyncio.get_running_loop(), Backoff(first_s=0.02, longest_s=0.5, growth=1.2, draw=exact)
         deadline = loop.time() + timeout
         before = self.state.get().restarts
         while not await self._answers("/ready"):
@@ -126,7 +126,9 @@ class EnvoyProcess:
                 raise ProxyError(state.failure)
             if loop.time() > deadline:
                 raise ProxyError(f"Envoy is not ready after {timeout:g} s{self._last_error()}")
-            await asyncio.sleep(0.02)  # only /ready shows the readiness, so headgate polls this page
+            # Only /ready shows the readiness. When many Envoys start at once, each takes longer, and fixed pauses would take the
+            # processor time that the Envoys need.
+            await asyncio.sleep(pauses.next_pause())
 
     def detach(self) -> None:
         """Stop supervising Envoy and let it run, for the next headgate to adopt."""
@@ -147,7 +149,7 @@ class EnvoyProcess:
 
     async def _prepare(self) -> tuple[Launch, Path]:
         path = self._directory / "bootstrap.json"
-        write_private(path, self._bootstrap)
+        write_private(path, self._bootstrap, durable=False)
         self._logged = self._log_size()
         command = (str(self._binary), "-c", str(path), *self._flags.arguments())
         launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds, isolation=self.isolation)
@@ -259,7 +261,7 @@ class MeshEnvoy(EnvoyProcess):
         """Write a new token, then start as `EnvoyProcess.start` does."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._directory / _TOKEN).parent.mkdir(mode=0o700, exist_ok=True)
-        write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
+        write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)), durable=False)
         self.renew()
         await super().start()
 
