@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.e2e.manifests import counting_deployment, external, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
+from tests.make.objects import container, manifest, pod
 from tests.waiting import until
 
 
@@ -100,3 +101,15 @@ def test_sourcing_the_env_file_makes_kubectl_the_plugin_and_headgate_work(mesh: 
     assert "topology" in done.stdout
     assert f"process {mesh.instance['pid']}" in done.stdout
     assert (mesh.state / "env").stat().st_mode & 0o777 == 0o600
+
+
+def test_kubectl_debug_names_exec_and_copies_a_pod(mesh: RunningMesh, namespace: str) -> None:
+    mesh.apply(
+        manifest(pod("web", namespace="", containers=[container(command=["sleep", "1000"])])), namespace=namespace
+    )
+    refused = mesh.try_kubectl("debug", "web", "-n", namespace, "--image=busybox")
+    assert refused.returncode == 1
+    assert "use `kubectl exec -it POD -- sh`, or `kubectl debug POD --copy-to=NAME" in refused.stderr
+    words = ("--copy-to=copied", "--container=app", "--", "sh", "-c", "echo copied; exec sleep 1000")
+    mesh.kubectl("debug", "web", "-n", namespace, *words)
+    until(lambda: mesh.try_kubectl("logs", "copied", "-n", namespace).stdout == "copied\n", "the output of the copy")

@@ -147,7 +147,8 @@ def _autoscaler_spec(given: dict[str, Any]) -> dict[str, Any]:
 
 DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
-    ("v1", "Pod"): _spec(_pod_spec),
+    # kubectl debug crashes without a securityContext. In templates it would change their hashes.
+    ("v1", "Pod"): _spec(lambda given: {"securityContext": {}, **_pod_spec(given)}),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
     ("v1", "ReplicationController"): _spec(lambda given: _further_spec({})({**completed_spec(given)})),

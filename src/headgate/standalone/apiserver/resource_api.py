@@ -211,7 +211,15 @@ class ResourceApi:
         return responses.json_response(shown, **options)
 
 
+_NO_EPHEMERAL_CONTAINERS = (
+    "the embedded API adds no containers to a running pod, and needs none: its containers see all programs of the machine; "
+    "use `kubectl exec -it POD -- sh`, or `kubectl debug POD --copy-to=NAME --container=CONTAINER -- COMMAND`"
+)
+
+
 def _unsupported_subresource(served: ServedKind, subresource: str) -> ApiError:
+    if subresource == "ephemeralcontainers":
+        return ApiError(501, _NO_EPHEMERAL_CONTAINERS)
     if subresource in served.kind.unserved:
         return ApiError(501, f"the embedded API does not support {served.plural}/{subresource}")
     return no_such_path()
