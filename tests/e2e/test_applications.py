@@ -50,6 +50,8 @@ def test_in_the_machines_network_failures_of_fixed_ports_and_names_have_a_reason
         return str(line["pod"]["message"])
 
     for pod, port in (("redis-", 6379), ("db-0", 5432)):
-        assert f"because its sidecar listens on {port}. With a fixed port, it needs a network of its own" in message(pod)
+        assert f"because its sidecar listens on {port}. With a fixed port, it needs a network of its own" in message(
+            pod
+        )
     assert "its log says that a name is not resolved" in message("worker-")
     assert "a network of its own (headgate up --network pod)" in message("worker-")
