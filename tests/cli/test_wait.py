@@ -203,6 +203,70 @@ async def test_wait_for_a_deployment_waits_until_it_is_available(served: ServedM
     assert (await served.run("wait", "deploy/web")).code == 0
 
 
+def workload(kind: str) -> Object:
+    """Return a workload `web` of two pods."""
+    spec = deployment("web", objects.container(), replicas=2)["spec"]
+    if kind == "Job":
+        template = objects.pod_template(objects.container(), labels={"app": "web"}, restartPolicy="Never")
+        return objects.obj(kind, "web", version="batch/v1", spec={"completions": 2, "template": template})
+    kept = {name: spec[name] for name in ("selector", "template", *(["replicas"] if kind == "StatefulSet" else []))}
+    return objects.obj(kind, "web", version="apps/v1", spec=kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "pending", "done", "message"),
+    [
+        (
+            "StatefulSet",
+            "sts",
+            {
+                "observedGeneration": 1,
+                "updateRevision": "b",
+                "currentRevision": "a",
+                "updatedReplicas": 1,
+                "readyReplicas": 2,
+            },
+            {"updatedReplicas": 2},
+            "2 of 2 pods are available, 1 of them up to date",
+        ),
+        (
+            "DaemonSet",
+            "ds",
+            {"observedGeneration": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1},
+            {"numberAvailable": 1},
+            "0 of 1 pods are available, 1 of them up to date",
+        ),
+        (
+            "Job",
+            "job",
+            {"succeeded": 1, "failed": 1},
+            {"succeeded": 2, "conditions": [{"type": "Complete", "status": "True"}]},
+            "1 of 2 pods have succeeded, 1 have failed",
+        ),
+    ],
+    ids=["StatefulSet", "DaemonSet", "Job"],
+)
+async def test_wait_for_a_workload(
+    served: ServedMesh, kind: str, word: str, *, pending: Any, done: Any, message: str
+) -> None:
+    obj = workload(kind)
+    await served.store.create(obj)
+    await served.status(obj, pending)
+    ran = await served.run("wait", f"{word}/web", "--timeout", "500ms")
+    assert (ran.code, message in ran.err) == (124, True), ran
+    await served.status(obj, pending | done)
+    assert (await served.run("wait", f"{word}/web")).code == 0
+
+
+async def test_wait_for_a_failed_job_exits_with_1_and_its_message(served: ServedMesh) -> None:
+    obj = workload("Job")
+    await served.store.create(obj)
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it failed too often"}
+    await served.status(obj, {"conditions": [failed]})
+    ran = await served.run("wait", "job/web")
+    assert (ran.code, "BackoffLimitExceeded: it failed too often" in ran.err) == (1, True)
+
+
 async def test_an_unreachable_api_exits_with_3_and_names_headgate_up(served: ServedMesh) -> None:
     kubeconfig = served.state / "kubeconfig"
     config = json.loads(kubeconfig.read_text())

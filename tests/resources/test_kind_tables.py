@@ -24,6 +24,7 @@ ABOVE = {
     "cli/check.py": "what of an object depends on the files of other objects",
     "cli/restart_plan.py": "how the pods of each kind are replaced, which only the command needs",
     "cli/senders.py": "the name of a sidecar by the kind of the sender, which only the command needs",
+    "cli/wait.py": "when the status of each kind of workload is reached, which only commands need",
     "compiler/explain_request.py": "the pods of each kind of sender",
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
     "compiler/gateway_api/parents.py": "how a route is attached to each kind of parent",
@@ -43,6 +44,7 @@ ABOVE = {
 LISTS = {
     "admission/chain.py": "the kinds with a root Service",
     "cli/placeholders.py": "what the first step of a Canary is computed from",
+    "cli/wait.py": "the workloads whose statuses say nothing of proxies",
     "compiler/compile.py": "the inputs of stages: the types that a stage reads",
     "compiler/fail_closed.py": "the kinds that restrict access, each with the function that reads its restriction",
     "compiler/gateway_api/destinations.py": "the inputs of a stage",

@@ -3,9 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from headgate.admission.sidecar_containers import CONTAINER, container_names
-from headgate.cli.wait import Readiness, ReadinessCheck, WaitProgress, deployment_progress
+from headgate.cli.wait import (
+    Readiness,
+    ReadinessCheck,
+    WaitProgress,
+    daemon_set_progress,
+    deployment_progress,
+    stateful_set_progress,
+)
 from headgate.resources.inspect import Answer, Proxy
-from headgate.resources.meta import Key, Object, generation_of, part
+from headgate.resources.meta import Key, Object, part
 from headgate.resources.pod_templates import pod_of_template
 from headgate.resources.workload_sidecars import PodRestart, WorkloadSidecars
 
@@ -132,31 +139,10 @@ def rollout_progress(obj: Object) -> WaitProgress:
     return progress
 
 
-def _stateful_set_progress(obj: Object) -> WaitProgress:
-    status, replicas = part(obj, "status"), part(obj, "spec").get("replicas", 1)
-    updated = (
-        replicas if status.get("updateRevision") == status.get("currentRevision") else status.get("updatedReplicas", 0)
-    )
-    return _counted(obj, replicas, updated, status.get("readyReplicas", 0))
-
-
-def _daemon_set_progress(obj: Object) -> WaitProgress:
-    status = part(obj, "status")
-    pods = status.get("desiredNumberScheduled", 0)
-    return _counted(obj, pods, status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0))
-
-
-def _counted(obj: Object, pods: int, updated: int, available: int) -> WaitProgress:
-    if part(obj, "status").get("observedGeneration", 0) < generation_of(obj):
-        return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
-    message = f"{available} of {pods} pods are available, {updated} of them up to date"
-    return WaitProgress(Readiness.READY if updated >= pods and available >= pods else Readiness.PENDING, message)
-
-
 _PROGRESS: Mapping[str, ReadinessCheck] = {
     "Deployment": deployment_progress,
-    "StatefulSet": _stateful_set_progress,
-    "DaemonSet": _daemon_set_progress,
+    "StatefulSet": stateful_set_progress,
+    "DaemonSet": daemon_set_progress,
 }
 
 

@@ -21,7 +21,7 @@ from headgate.resources.gateway_api.gateway import CONTROLLER, OWN_CLASS
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.kind import Kind, ReadyBy
 from headgate.resources.meta import Object, generation_of, status_of
-from headgate.resources.registry import KINDS
+from headgate.resources.registry import KINDS, find
 
 FIRST_ANSWER_S = (
     10.0  # The first response may take this long even if the timeout is shorter: the message needs the status.
@@ -29,8 +29,9 @@ FIRST_ANSWER_S = (
 WATCH_RETRY_S = 0.2  # Seconds between a watch that the server has ended and the next watch.
 
 
-WAITABLE = tuple(kind for kind in KINDS if kind.ready_by)
-"""The kinds whose status says whether they are active."""
+_FURTHER = (("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+WAITABLE = (*(kind for kind in KINDS if kind.ready_by), *filter(None, (find(*names) for names in _FURTHER)))
+"""The kinds whose status says whether they are active, or have ended."""
 
 
 _WORDS = ", ".join(kind.names.singular for kind in WAITABLE)
@@ -75,16 +76,16 @@ def wait(
     output: Output = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Wait until every proxy has acknowledged an object, or until a Deployment is available.
+    """Wait until every proxy has acknowledged an object, a workload is available, or a Job is complete.
 
     The command waits for the current generation of the object, and also for an object that does not exist yet. The exit
     code is 1 when the object is not accepted, and 124 after the timeout. The message names the proxies and their
     errors.
     """
     kind, name = parse_kind_and_name(what, WAITABLE)
-    if kind.ready_by is None:
+    check = _READINESS[kind.ready_by] if kind.ready_by else _WORKLOADS.get(kind.kind)
+    if check is None:
         raise usage_error(f"`wait` does not support {kind.kind}; the kinds are {_WORDS}", option="KIND/NAME")
-    check = _READINESS[kind.ready_by]
     seconds = duration(timeout, "--timeout")
     client = find_api(api)
     namespace = namespace or client.namespace
@@ -166,6 +167,43 @@ def deployment_progress(obj: Object) -> WaitProgress:
     return WaitProgress(Readiness.READY if done else Readiness.PENDING, message)
 
 
+def stateful_set_progress(obj: Object) -> WaitProgress:
+    """Return whether all pods of a StatefulSet have its current template and are ready."""
+    status, replicas = status_of(obj), (obj.get("spec") or {}).get("replicas", 1)
+    updated = (
+        replicas if status.get("updateRevision") == status.get("currentRevision") else status.get("updatedReplicas", 0)
+    )
+    return _counted(obj, replicas, updated, status.get("readyReplicas", 0))
+
+
+def daemon_set_progress(obj: Object) -> WaitProgress:
+    """Return whether all pods of a DaemonSet have its current template and are available."""
+    status = status_of(obj)
+    pods = status.get("desiredNumberScheduled", 0)
+    return _counted(obj, pods, status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0))
+
+
+def _counted(obj: Object, pods: int, updated: int, available: int) -> WaitProgress:
+    if status_of(obj).get("observedGeneration", 0) < generation_of(obj):
+        return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
+    message = f"{available} of {pods} pods are available, {updated} of them up to date"
+    return WaitProgress(Readiness.READY if updated >= pods and available >= pods else Readiness.PENDING, message)
+
+
+def job_progress(obj: Object) -> WaitProgress:
+    """Return whether a Job is complete, or has failed."""
+    spec, status = obj.get("spec") or {}, status_of(obj)
+    conditions = _conditions(status)
+    complete, failed = (conditions.get(name, {}) for name in ("Complete", "Failed"))
+    if failed.get("status") == "True":
+        return WaitProgress(Readiness.FAILED, f"{failed.get('reason')}: {failed.get('message')}")
+    needed = spec.get("completions", spec.get("parallelism", 1))
+    message = f"{status.get('succeeded', 0)} of {needed} pods have succeeded, {status.get('failed', 0)} have failed"
+    if complete.get("status") == "True":
+        return WaitProgress(Readiness.READY, message)
+    return WaitProgress(Readiness.PENDING, f"{message}; the Job is suspended" if spec.get("suspend") else message)
+
+
 def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return {condition["type"]: condition for condition in holder.get("conditions") or ()}
 
@@ -176,6 +214,11 @@ _READINESS: Mapping[ReadyBy, ReadinessCheck] = {
     ReadyBy.CONDITIONS: _by_conditions,
     ReadyBy.PARENTS: _by_parents,
     ReadyBy.REPLICAS: deployment_progress,
+}
+_WORKLOADS: Mapping[str, ReadinessCheck] = {
+    "StatefulSet": stateful_set_progress,
+    "DaemonSet": daemon_set_progress,
+    "Job": job_progress,
 }
 _GATEWAY_CLASS = next(kind for kind in KINDS if (kind.group, kind.kind) == (GATEWAY, "GatewayClass"))
 _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)
