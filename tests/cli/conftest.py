@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import socket
 import subprocess
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from typer.testing import CliRunner
 from headgate.admission.injection import explicit_sidecars
 from headgate.api.certificate import CertificateFiles, certificate_in
 from headgate.cli.app import app
+from headgate.cli.output import EXIT_TIMED_OUT
 from headgate.compiler.report import Finding
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
@@ -63,6 +66,9 @@ def run() -> Callable[..., Ran]:
 def invoke(*arguments: str) -> Ran:
     """Run a command in this process: starting a program takes a second of processor time."""
     result = CliRunner().invoke(app, list(arguments), prog_name="headgate")
+    if result.exit_code == EXIT_TIMED_OUT:  # it may have canceled a request, whose connection ends with the program
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return Ran(result.exit_code, result.stdout, result.stderr)
 

@@ -36,6 +36,9 @@ class Cluster:
     async def wait_ready(self) -> None:
         await self._ready.wait()
 
+    async def ending_replicas(self) -> Sequence[str]:
+        return []
+
 
 async def wait(cluster: Cluster, patience: float) -> None:
     await install.wait_ready(cast("Client", cluster), cast("Installer", cluster), patience)

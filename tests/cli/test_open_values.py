@@ -16,13 +16,14 @@ from headgate.cli.plan_text import show
 from headgate.kubernetes.client import Client
 from headgate.plan.planning import PlanStatus
 from headgate.resources.inspect import FindingList, Severity
+from headgate.resources.mesh.canary.types import CanarySpec
 
 SHAPES = {
     shape.__name__: shape
     for resource in RESOURCES.values()
     for shape in (resource.shape, *(part.shape for part in resource.subresources.values()))
     if shape
-}
+} | {CanarySpec.__name__: CanarySpec}
 UNKNOWN = "OfNextVersion"
 
 

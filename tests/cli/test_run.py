@@ -12,6 +12,7 @@ from tests.kubernetes.http_server import serving
 from headgate.cli.output import EXIT_NOT_FOUND, NotStarted, exit_code
 from headgate.cli.run import PASSED, _foreground, _Signals
 from headgate.kubernetes.client import Client
+from headgate.standalone.processes import Launch
 
 POD = {
     "metadata": {"name": "run-1", "namespace": "default", "uid": "1"},
@@ -37,7 +38,7 @@ async def test_the_program_receives_a_signal_sent_during_its_start() -> None:
 async def test_the_error_about_a_missing_program_names_the_program() -> None:
     client: Any = None
     with pytest.raises(NotStarted, match=r"^program 'nosuchprogram' not found on this machine") as caught:
-        await _foreground(client, POD, ["nosuchprogram"], _Signals())
+        await _foreground(client, POD, Launch(command=("nosuchprogram",), env={}), _Signals())
     assert exit_code(caught.value) == EXIT_NOT_FOUND
 
 
@@ -49,5 +50,7 @@ async def test_the_program_outlives_a_failing_api_server_and_ends_with_its_pod()
         return lists.pop(0)
 
     async with serving(answer) as credentials, Client(credentials) as client, asyncio.timeout(60):
-        assert await _foreground(client, POD, ["sleep", "600"], _Signals()) == 128 + signal.SIGTERM
+        assert (
+            await _foreground(client, POD, Launch(command=("sleep", "600"), env={}), _Signals()) == 128 + signal.SIGTERM
+        )
     assert not lists

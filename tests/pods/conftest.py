@@ -353,37 +353,37 @@ def disturbed(shared: SharedInstallation) -> Iterator[Cluster]:
 def installed(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster with headgate for modules that change its installation."""
     with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
+        shared.changed()
         yield cluster
-    shared.changed()
 
 
 @pytest.fixture(scope="module")
 def cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster for modules that install headgate with their own options over an installation."""
     with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
+        shared.changed()
         yield cluster
-    shared.changed()
 
 
 @pytest.fixture(scope="module")
 def emptied(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster with headgate, and without namespaces of other modules, for tests that remove the installation."""
     with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
+        shared.changed()
         _delete_namespaces(cluster)
         yield cluster
-    shared.changed()
 
 
 @pytest.fixture(scope="module")
 def empty_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster without headgate and without namespaces of other modules, which runs last."""
     with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
+        shared.changed()
         _delete_namespaces(cluster)
         if f"namespace/{SYSTEM}" in cluster.namespaces():
             until(lambda: cluster.headgate("uninstall"))
             cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
         yield cluster
-    shared.changed()
 
 
 def _delete_namespaces(cluster: Cluster) -> None:

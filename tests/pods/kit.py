@@ -28,7 +28,7 @@ SELDOM_COLLECTED = ("env", "GOGC=400")
 """Lets the programs of Kubernetes collect garbage seldom, which is a fifth of the processor time of an API server."""
 START_S = 240
 _MACHINE = "headgate-test-cluster.lock"
-_STARTED, _FAILED = "started", "failed"
+_UP, _STARTED, _FAILED = "up", "started", "failed"
 
 
 class CannotStart(Exception):
@@ -43,12 +43,12 @@ class Sharing:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory, self._marks = directory, directory / "done"
+        self._marks.mkdir(exist_ok=True)
         # Shared by all processes that use the cluster.
         self._members = (directory / "members.lock").open("w")
         # Shared, or held by a module that needs the cluster alone.
         self._modules = (directory / "modules.lock").open("w")
-        self._holds_machine = False
         self._mode = fcntl.LOCK_UN
 
     def use(self, *, alone: bool) -> None:
@@ -56,13 +56,14 @@ class Sharing:
         fcntl.flock(self._members, fcntl.LOCK_SH)
         mode = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         if mode != self._mode:
-            self._mode = mode
+            self._mode = fcntl.LOCK_UN  # an interrupted request has given up the lock
             fcntl.flock(self._modules, mode)
+            self._mode = mode
         self.once(_STARTED, self._start)
 
     def once(self, name: str, action: Callable[[], object]) -> None:
         """Do an action with the cluster, unless a process has done it since the last `forget`."""
-        mark = self._directory / name
+        mark = self._marks / name
         with (self._directory / "once.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not mark.exists():
@@ -71,7 +72,7 @@ class Sharing:
 
     def forget(self, name: str) -> None:
         """Let the next `once` do an action again."""
-        (self._directory / name).unlink(missing_ok=True)
+        (self._marks / name).unlink(missing_ok=True)
 
     def leave(self) -> None:
         """End the cluster if no other process uses it. Each process calls this once."""
@@ -79,20 +80,27 @@ class Sharing:
         with self._members, contextlib.suppress(BlockingIOError):
             # A request that fails also gives up the shared lock: of processes that leave at once, the last one gets the lock.
             fcntl.flock(self._members, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (self._directory / _STARTED).exists():
+            if self._is_up():
                 _down()
-                (self._directory / _STARTED).unlink()
+                for mark in self._marks.iterdir():
+                    mark.unlink()
+
+    def _is_up(self) -> bool:
+        return (self._marks / _UP).exists()
 
     def _start(self) -> None:
         failed = self._directory / _FAILED
         if failed.exists():  # the other modules don't try again
             raise CannotStart(failed.read_text())
-        if not self._holds_machine:
-            # Held until this process ends: it may leave the cluster earlier than other processes of the run.
-            fcntl.flock(os.open(_lock_file(_MACHINE), os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
-            self._holds_machine = True
         try:
-            _up()
+            _check()
+            if not self._is_up():
+                if not (self._directory / _MACHINE).exists():
+                    # Held until this process ends: it may leave the cluster earlier than other processes of the run.
+                    fcntl.flock(os.open(_lock_file(_MACHINE), os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+                    (self._directory / _MACHINE).touch()
+                _up()
+                (self._marks / _UP).touch()  # the last process ends it, also if there is no image
             build_second_image()
         except CannotStart as error:
             failed.write_text(str(error))
@@ -102,6 +110,7 @@ class Sharing:
 @contextlib.contextmanager
 def started() -> Iterator[dict[str, str]]:
     """Start a cluster, and load headgate's image into it, for the `with` block; yield its environment. Raises CannotStart."""
+    _check()
     with _locked(_MACHINE):
         _up()
         try:
@@ -135,19 +144,28 @@ def node_exec(*command: str) -> list[str]:
     return [str(_kit() / "node-exec"), *command]
 
 
-def _up() -> None:
-    """Start a cluster, and load headgate's image into it. Raises CannotStart."""
+def _check() -> None:
+    """Raise CannotStart if this machine lacks what starts a cluster."""
     if not (_kit() / "up").is_file():
         raise CannotStart("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
     if os.geteuid() != 0:
         raise CannotStart("only root can start a Kubernetes cluster")
+
+
+def _up() -> None:
+    """Start a cluster, and load headgate's image into it. Raises CannotStart."""
     if reason := _failure(*SELDOM_COLLECTED, _kit() / "up"):
         raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
-    sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
-    if reason := _failure(_kit() / "build-image", IMAGE, *ENVIRONMENT, "--env", sync):
+    try:
+        sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
+        _run(_kit() / "build-image", IMAGE, *ENVIRONMENT, "--env", sync)
+        _weigh_pods()
+    except AssertionError as error:
         _down()
-        raise CannotStart(f"no image can be built here: {reason}")
-    _weigh_pods()
+        raise CannotStart(f"no image can be built here: {error}") from error
+    except BaseException:
+        _down()
+        raise
 
 
 def _down() -> None:

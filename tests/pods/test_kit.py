@@ -31,13 +31,19 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return lambda: [line for line in (tmp_path / "log").read_text().split() if line in {"up", "down"}]
 
 
+def waits_for(lock: Path) -> bool:
+    """Return whether a process waits for the lock of a file."""
+    waiting = [line for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+    return any(f":{lock.stat().st_ino} " in line for line in waiting)
+
+
 def test_one_process_starts_the_cluster_and_the_last_process_ends_it(calls: Calls, tmp_path: Path) -> None:
     first, second = Sharing(tmp_path), Sharing(tmp_path)
     (tmp_path / "slow").touch()
     users = [threading.Thread(target=sharing.use, kwargs={"alone": False}) for sharing in (first, second)]
     for user in users:
         user.start()
-    until(lambda: "->" in Path("/proc/locks").read_text(), "a process that waits for the start")
+    until(lambda: waits_for(tmp_path / "once.lock"), "a process that waits for the start")
     (tmp_path / "slow").unlink()
     for user in users:
         user.join()
@@ -46,6 +52,13 @@ def test_one_process_starts_the_cluster_and_the_last_process_ends_it(calls: Call
     assert calls() == ["up"]
     second.leave()
     assert calls() == ["up", "down"]
+    installs = list[str]()
+    third = Sharing(tmp_path)
+    third.use(alone=False)
+    third.once("installed", lambda: installs.append("headgate"))
+    third.leave()
+    assert installs == ["headgate"]
+    assert calls() == ["up", "down", "up", "down"]
 
 
 def test_a_module_that_needs_the_cluster_alone_waits_until_the_other_processes_have_left_it(
@@ -58,7 +71,7 @@ def test_a_module_that_needs_the_cluster_alone_waits_until_the_other_processes_h
     assert installs == ["headgate"]
     alone = threading.Thread(target=first.use, kwargs={"alone": True})
     alone.start()
-    until(lambda: "->" in Path("/proc/locks").read_text(), "a request for a lock that waits")
+    until(lambda: waits_for(tmp_path / "modules.lock"), "a request for a lock that waits")
     assert alone.is_alive()
     second.leave()
     alone.join()

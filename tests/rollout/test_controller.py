@@ -393,7 +393,8 @@ def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_reque
             group, split = found
             assert group == {"matches": match}
             assert split["backends"] == [{"service": "v2", "weight": 1}]
-            assert split["matches"] == [{"kind": "HTTPRouteGroup", "name": "website-match"}]
+            reference = {"apiGroup": "specs.smi-spec.io", "kind": "HTTPRouteGroup", "name": "website-match"}
+            assert split["matches"] == [reference]
             assert await rig.weights() == {"v1": 1, "v2": 0}
             assert "waiting until every proxy has the weights" in message_of(await rig.status(key))
             rig.acknowledging.set()

@@ -169,7 +169,8 @@ def _result(objects: int, rows: Sequence[FindingRow]) -> CheckResult:
     count = Counter(row.severity for row in rows)
     return CheckResult(
         objects=objects,
-        errors=count[Severity.ERROR],
+        # A severity that only a newer control plane knows may be one of errors.
+        errors=len(rows) - count[Severity.WARNING] - count[Severity.NOTE],
         warnings=count[Severity.WARNING],
         notes=count[Severity.NOTE],
         findings=tuple(rows),

@@ -156,7 +156,8 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
                 return await installer.wait_ready()
     finally:
         reporting.cancel()
-    reasons = await unready.reasons() or ["its pods are ready, but its API does not respond"]
+    reasons = await unready.reasons() or await installer.ending_replicas()
+    reasons = reasons or ["its pods are ready, but its API does not respond"]
     blocked = await blocked_deletions(client)
     raise TimedOut(
         "\n".join(

@@ -44,12 +44,13 @@ def _member(placeholder: Any, text: Any) -> Any:
     try:
         return values(text)
     except ValueError:
+        if not isinstance(text, str):
+            raise
         unknown = str.__new__(values, text) if issubclass(values, str) else object.__new__(values)
         unknown._name_ = unknown._value_ = text
         return unknown
 
 
-@functools.cache
 def _open(hint: Any) -> Any:
     """Return a type that accepts every text in place of the values of an enum or of a `Literal`."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -71,6 +72,7 @@ def _open(hint: Any) -> Any:
     return opened
 
 
+@functools.cache
 def _open_struct(shape: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """Return a subclass whose fields have open types; the same type if none of its fields has closed values."""
     hints = get_type_hints(shape, include_extras=True)

@@ -40,7 +40,8 @@ def wanted_objects(
     if not analysis or kind is not StepKind.MATCH:
         return (split,)
     group = _owned(obj, ROUTE_GROUP, {"matches": obj["spec"]["analysis"]["matches"]}, suffix=MATCH_SUFFIX)
-    matches = [{"kind": ROUTE_GROUP.kind, "name": group["metadata"]["name"]}]
+    # With its defaults, because `has` compares it with what the API server has stored.
+    matches = [{"apiGroup": ROUTE_GROUP.group, "kind": ROUTE_GROUP.kind, "name": group["metadata"]["name"]}]
     matched = {**_split_spec(canary, {analysis.canary: 1}), "matches": matches}
     return group, _owned(obj, TRAFFIC_SPLIT, matched, suffix=MATCH_SUFFIX), split
 

@@ -267,7 +267,7 @@ class Installer:
 
     async def _is_ready(self) -> bool:
         try:
-            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)) or await self._has_ending_replicas():
+            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)) or await self.ending_replicas():
                 return False
             if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
                 return True
@@ -275,9 +275,14 @@ class Installer:
         except (NotFound, Unavailable):
             return False
 
-    async def _has_ending_replicas(self) -> bool:
+    async def ending_replicas(self) -> Sequence[str]:
+        """Return a line for each replica of the installation before that still serves."""
         replicas = await self._client.get(f"{_OWN_NAMESPACE}/pods", labelSelector=f"app.kubernetes.io/name={NAME}")
-        return any(_still_serves(pod, time.time()) for pod in replicas.get("items") or ())
+        return [
+            f"pod {pod['metadata']['name']} of the installation before has not ended yet"
+            for pod in replicas.get("items") or ()
+            if _still_serves(pod, time.time())
+        ]
 
     async def _path(self, obj: Object) -> str:
         """Return the API path of an object. Raises HeadgateError if the cluster does not serve its kind."""
@@ -295,18 +300,18 @@ class Installer:
 
 async def missing_permissions(client: Client) -> Sequence[str]:
     """Return a line for each permission that the installed control plane does not have. Raises HeadgateError."""
-    needed = await _installed_roles(client)
+    try:
+        needed = await _installed_roles(client)
+    except ValueError as error:  # its version is another one
+        return [f"its permissions can't be checked: {error}, which the installation has"]
     return describe(await Reviewer(client.post, *ACCOUNT).missing(permissions_of(needed)), needed)
 
 
 async def _installed_roles(client: Client) -> Sequence[Role]:
-    """Return the roles that the installed control plane needs with its options. Raises HeadgateError."""
+    """Return the roles that the installed control plane needs with its options. Raises HeadgateError, and ValueError for unknown options."""
     containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
     arguments = next((container.get("args") or () for container in containers if container["name"] == NAME), ())
-    try:
-        return roles(given_options(arguments).mesh)
-    except ValueError as error:
-        raise HeadgateError(f"{error}, which the installation has") from error
+    return roles(given_options(arguments).mesh)
 
 
 def _root(version: str) -> str:

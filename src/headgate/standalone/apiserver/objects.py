@@ -188,7 +188,7 @@ class Objects:
         """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
         check_depth(whole)  # a JSON patch can nest it deeper than the limit of bodies
-        kept = decode.kept_status(whole, old)
+        kept = decode.kept_status(whole, old) if target.served.kind.is_of_mesh else {}
         checked = self.store.checked({name: part for name, part in whole.items() if name not in kept})
         warnings = _unknown_field_warnings(target, checked.unknown, old, options)
         if checked.hub is None:
