@@ -107,10 +107,10 @@ async def test_replicas_of_the_installation_before_are_awaited_because_they_may_
     monkeypatch.setattr(installer, "POLL_S", 0)
     counts = {"updatedReplicas": 1, "replicas": 1, "readyReplicas": 1, "observedGeneration": 1}
     ready = {"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": counts}
-    serving = {"metadata": {}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}
-    ending = {**serving, "metadata": {"deletionTimestamp": timestamp(time.time() + 30)}}
+    serving = {"metadata": {"name": "headgate-1"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}
+    ending = {**serving, "metadata": {"name": "headgate-0", "deletionTimestamp": timestamp(time.time() + 30)}}
     ended = {**ending, "status": {"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}}
-    on_a_dead_node = {**serving, "metadata": {"deletionTimestamp": timestamp(time.time() - 1)}}
+    on_a_dead_node = {**serving, "metadata": {"name": "headgate-0", "deletionTimestamp": timestamp(time.time() - 1)}}
     replaced = [[serving, ending], [serving, ending], [serving, ended, on_a_dead_node]]
     cluster = StartingCluster(*[ready] * 3, NotFound("no APIService"), replaced=replaced)
     await Installer(cluster).wait_ready()  # type: ignore[arg-type]
