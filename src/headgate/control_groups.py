@@ -9,16 +9,24 @@ them, after a `kill -9` too.
 """
 
 import contextlib
+import errno
+import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from headgate.atomic_file import read_json, write_private
+
 RECORD = "control-groups"
 CONTROLLERS = frozenset({"cpu", "memory"})
+_PREFIX = "headgate-"  # of the names of all groups that headgate makes, and removes
+_QUOTA = "cpu.cfs_quota_us"
 _PERIOD_US = 100_000  # as Kubernetes
 _LEAST_QUOTA_US = 1000  # the kernel accepts no smaller one
 _ATTEMPTS, _PAUSE_S = 40, 0.05  # a group is busy until the kernel has cleaned up after its last process
@@ -45,12 +53,16 @@ def places(mounts: str, memberships: str) -> Iterator[GroupPlace]:
     The controllers of version 2 stand in a file of the place, and are not read here (proc_pid_mountinfo(5), cgroups(7)).
     """
     own: dict[frozenset[str], str] = {}  # the group by its controllers; version 2 has none
-    for line in memberships.splitlines():
+    for line in filter(
+        None, memberships.split("\n")
+    ):  # names may contain the other characters that end lines in Python
         _, names, path = line.split(":", 2)
         own[frozenset(filter(None, names.split(",")))] = path
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         fields, _, rest = line.partition(" - ")
-        (root, mount), (kind, _, options) = fields.split()[3:5], rest.split()[:3]
+        if rest.split(" ")[0] not in {"cgroup", "cgroup2"}:
+            continue
+        (root, mount), (kind, _, options) = fields.split(" ")[3:5], rest.split(" ")[:3]
         for controllers, path in own.items():
             inside = Path(mount) / Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path(mount)
             if kind == "cgroup2" and not controllers:
@@ -62,7 +74,7 @@ def places(mounts: str, memberships: str) -> Iterator[GroupPlace]:
 def usable() -> list[GroupPlace]:
     """Return the places where this process can limit containers."""
     try:
-        files = [Path("/proc/self", name).read_text() for name in ("mountinfo", "cgroup")]
+        files = [os.fsdecode(Path("/proc/self", name).read_bytes()) for name in ("mountinfo", "cgroup")]
     except OSError:
         return []
     given = (_with_controllers(place) for place in places(*files))
@@ -77,11 +89,11 @@ def limited() -> frozenset[str]:
 def settings(limits: ContainerLimits, place: GroupPlace) -> Mapping[str, str]:
     """Return the files of a group in a place with their content, in the order in which they are written.
 
-    Swap counts as memory. With version 2, all processes of a container that is out of memory end, as on a cluster.
+    Bytes are rounded up, as in Kubernetes. Swap counts as memory. With version 2, all processes of a container that is out of memory end, as on a cluster.
     """
     files: dict[str, str] = {}
     if limits.memory and "memory" in place.controllers:
-        amount = str(int(limits.memory))
+        amount = str(math.ceil(limits.memory))
         if place.unified:
             files |= {"memory.max": amount, "memory.swap.max": "0", "memory.oom.group": "1"}
         else:
@@ -91,29 +103,39 @@ def settings(limits: ContainerLimits, place: GroupPlace) -> Mapping[str, str]:
         if place.unified:
             files |= {"cpu.max": f"{quota} {_PERIOD_US}"}
         else:
-            files |= {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota)}
+            files |= {"cpu.cfs_period_us": str(_PERIOD_US), _QUOTA: str(quota)}
     return files
 
 
 def create(name: str, limits: ContainerLimits, directory: Path) -> tuple[str, ...]:
-    """Make the groups of a container, or set those that exist; return their directories. Raises OSError.
+    """Make the groups of a container that starts, or use those that it has; return their directories. Raises OSError.
 
     `directory` is that of the container, which gets the record. Without limits, or where none can be set, there is no group.
     """
     if not any(limits):
         return ()
-    given = [(place, files) for place in usable() if (files := settings(limits, place))]
-    groups = [place.directory / f"headgate-{name}" for place, _ in given]
-    if not groups:
-        return ()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (directory / RECORD).write_text("\n".join(map(str, groups)))
-    for group, (_, files) in zip(groups, given, strict=True):
-        group.mkdir(exist_ok=True)
-        for file, text in files.items():
-            if (group / file).exists():  # a kernel may count no swap
-                (group / file).write_text(text)
+    groups = _recorded(directory)
+    if not groups or not all(map(os.path.isdir, groups)):
+        groups = [place.directory / f"{_PREFIX}{name}" for place in usable() if settings(limits, place)]
+        _record([*groups, *(group for group in _recorded(directory) if group not in groups)], directory)
+    made: list[Path] = []
+    try:
+        for group in groups:
+            with contextlib.suppress(FileExistsError):
+                group.mkdir()
+                made.append(group)
+            _limit(group, limits)
+    except OSError:
+        for group in made:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+        raise
     return tuple(map(str, groups))
+
+
+def existing(directory: Path) -> tuple[str, ...]:
+    """Return the groups of a container, which its probes, hooks and commands enter too; `directory` is that of the container."""
+    return tuple(str(group) for group in _recorded(directory) if group.is_dir())
 
 
 def out_of_memory(directory: Path) -> int:
@@ -127,12 +149,18 @@ def out_of_memory(directory: Path) -> int:
     return count
 
 
-def remove(*pods: Path) -> None:
-    """Remove the groups of all containers of pods, by the directories of the pods, with the processes that are left in them."""
+def remove(*pods: Path) -> list[Path]:
+    """Remove the groups of all containers of pods, by the directories of the pods, with the processes that are left in them.
+
+    Return the groups that remain. The record of a container stays until it has no group.
+    """
+    remaining: list[Path] = []
     for record in (record for pod in pods for record in pod.glob(f"*/{RECORD}") if record.is_file()):
-        for group in _recorded(record.parent):
-            _remove(group)
-        record.unlink(missing_ok=True)
+        busy = [group for group in _recorded(record.parent) if not _is_removed(group)]
+        if not busy:
+            record.unlink(missing_ok=True)
+        remaining += busy
+    return remaining
 
 
 def _with_controllers(place: GroupPlace) -> GroupPlace:
@@ -146,22 +174,58 @@ def _with_controllers(place: GroupPlace) -> GroupPlace:
 
 
 def _recorded(directory: Path) -> list[Path]:
-    try:
-        return [Path(line) for line in (directory / RECORD).read_text().splitlines()]
-    except OSError:
-        return []
+    """Return the recorded groups of a container. A record with another content must not remove other groups."""
+    recorded = read_json(directory / RECORD, list[str]) or ()
+    return [path for path in map(Path, recorded) if path.is_absolute() and path.name.startswith(_PREFIX)]
 
 
-def _remove(group: Path) -> None:
+def _record(groups: Sequence[Path], directory: Path) -> None:
+    if groups:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(directory / RECORD, msgspec.json.encode(list(map(str, groups))), durable=False)
+
+
+def _limit(group: Path, limits: ContainerLimits) -> None:
+    """Write the limits into the files that a group has. A kernel may count no swap. Raises OSError."""
+    for unified in (False, True):
+        for file, text in settings(limits, GroupPlace(group.parent, CONTROLLERS, unified=unified)).items():
+            if not (group / file).exists():
+                continue
+            try:
+                (group / file).write_text(text)
+            except OSError as error:
+                # Version 1 accepts no higher quota than that of the group above, which then limits the container.
+                if file != _QUOTA or error.errno != errno.EINVAL:
+                    raise
+
+
+def _is_removed(group: Path) -> bool:
+    """Remove a group with the groups below it, which a container can have made, and their processes; return whether it is gone."""
     for _ in range(_ATTEMPTS):
-        try:
-            group.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
+        deepest_first = [Path(directory) for directory, _, _ in os.walk(group, topdown=False)]
+        for directory in deepest_first:
             with contextlib.suppress(OSError):
-                for pid in (group / "cgroup.procs").read_text().split():
-                    os.kill(int(pid), signal.SIGKILL)
-            time.sleep(_PAUSE_S)
-        else:
-            return
+                directory.rmdir()
+        if not os.path.lexists(group):
+            return True
+        _kill(deepest_first)
+        time.sleep(_PAUSE_S)
+    return False
+
+
+def _kill(groups: Sequence[Path]) -> None:
+    """Kill the processes of groups, of which the last one contains the preceding ones; never headgate itself."""
+    pids: set[int] = set()
+    for group in groups:
+        with contextlib.suppress(OSError):
+            pids.update(map(int, (group / "cgroup.procs").read_text().split()))
+    kill = groups[-1] / "cgroup.kill"  # version 2, since Linux 5.14
+    if os.getpid() not in pids and kill.exists():
+        with contextlib.suppress(OSError):
+            kill.write_text("1")
+    for pid in pids - {
+        0,
+        os.getpid(),
+    }:  # 0 stands for a process of another PID namespace, but for kill() for headgate's own group
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

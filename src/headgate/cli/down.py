@@ -14,7 +14,7 @@ from headgate.cli.output import EXIT_FAILURE, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.network.machine_network import remove_unused as remove_unused_networks
-from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
+from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies, remaining_group
 from headgate.standalone.runtime_directory import remove_unused
 from headgate.standalone.runtime_info import read_runtime_info
 from headgate.standalone.state_directory import lock
@@ -36,7 +36,7 @@ def down(state: State = None) -> None:
             stack.enter_context(lock(directory))
         except HeadgateError:
             raise _still_running_error(directory) from None
-        results = asyncio.run(_end(directory))
+        results, groups = asyncio.run(_end(directory))
     removed = list(map(str, remove_unused(os.environ)))
     removed += [f"the network {bridge}" for bridge in remove_unused_networks()]
     console = stdout()
@@ -44,13 +44,15 @@ def down(state: State = None) -> None:
         verb = "stopped" if stopped else "could not stop"
         text = f"{verb} {leftover.name} (process {leftover.process.identity.pid})"
         console.print(text, style=None if stopped else "bold red", soft_wrap=True)
+    for group in groups:
+        console.print(remaining_group(group), style="bold red", soft_wrap=True)
     for name in removed:
         console.print(f"removed {name}", soft_wrap=True)
-    if not results and not removed:
+    if not results and not removed and not groups:
         console.print(
             f"found no processes or sockets of a killed headgate with the state directory {directory}", soft_wrap=True
         )
-    if not all(stopped for _, stopped in results):
+    if groups or not all(stopped for _, stopped in results):
         raise typer.Exit(EXIT_FAILURE)
 
 
@@ -63,11 +65,11 @@ def _still_running_error(state: Path) -> HeadgateError:
     )
 
 
-async def _end(state: Path) -> list[tuple[Leftover, bool]]:
-    """Stop the processes; return each with whether it stopped.
+async def _end(state: Path) -> tuple[list[tuple[Leftover, bool]], list[Path]]:
+    """Stop the processes; return each with whether it stopped, and the control groups that remain.
 
     The containers stop first, because their Envoys must forward requests until then.
     """
     results = await end(containers(state))
-    control_groups.remove(*(state / "pods").glob("*_*_*"))
-    return results + await end(proxies(state, GATEWAY))
+    groups = control_groups.remove(*(state / "pods").glob("*_*_*"))
+    return results + await end(proxies(state, GATEWAY)), groups

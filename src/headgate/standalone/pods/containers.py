@@ -18,6 +18,7 @@ from headgate.resources.core.pod_spec import LifecycleHandler
 from headgate.standalone.pods.attach import stdin_pipe
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.hooks import run_hook
+from headgate.standalone.pods.limits import joining, limited
 from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import ProbeTarget, tcp_ports
 from headgate.standalone.pods.runs import ConfigError, ContainerState, Ended, Owner, Run, RunSettings
@@ -51,7 +52,7 @@ class ContainerRun(Run):
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         super().__init__(settings, owner)
-        self._out_of_memory = 0  # how many processes had ended so when this one began
+        self._out_of_memory = 0  # how many processes had ended so before this one began
         self._supervisor = Supervisor(
             Program(
                 record=settings.directory / RECORD,
@@ -86,6 +87,7 @@ class ContainerRun(Run):
             await self._supervisor.end(self.settings.grace)
         if self.live:
             self.adopted = True
+            self._out_of_memory = control_groups.out_of_memory(self.settings.directory)
             self._running(record, started=started, ready=ready)
             return
         ended = Ended(
@@ -134,6 +136,10 @@ class ContainerRun(Run):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if container.stdin:
             launch = msgspec.structs.replace(launch, stdin=str(stdin_pipe(directory)))
+        launch, fault = limited(launch, container, directory)
+        if fault:
+            await self.owner.record_event("Warning", "FieldIgnored", fault)
+        self._out_of_memory = control_groups.out_of_memory(directory)
         return launch, begin_log(directory)
 
     async def _begun(self, record: ProgramRecord) -> None:
@@ -164,7 +170,6 @@ class ContainerRun(Run):
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
     def _running(self, record: ProgramRecord, *, started: bool = False, ready: bool = False) -> None:
-        self._out_of_memory = control_groups.out_of_memory(self.settings.directory)
         self._set(
             ContainerState(
                 phase="running",
@@ -299,11 +304,11 @@ class ContainerRun(Run):
         try:
             return await self.command_launch()
         except (ConfigError, OSError):  # a ConfigMap of the container was deleted, or its volumes can't be written
-            return launch_beside(self.state.pid, self.settings.container.working_dir)
+            return joining(launch_beside(self.state.pid, self.settings.container.working_dir), self.settings.directory)
 
     async def command_launch(self) -> Launch:
         """Return the launch of commands in the running container, for `kubectl exec`. Raises ConfigError."""
-        launch = await self.owner.prepare(self.settings.container)
+        launch = joining(await self.owner.prepare(self.settings.container), self.settings.directory)
         if launch.isolation and (process := self._supervisor.process):  # commands see the mounts of the process
             isolation = msgspec.structs.replace(launch.isolation, mounts=(), join=process.identity.pid)
             launch = msgspec.structs.replace(launch, isolation=isolation)

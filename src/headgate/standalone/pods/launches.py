@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headgate import control_groups
 from headgate.errors import NotFound
 from headgate.objects.ports import Store
-from headgate.quantity import parse_quantity
 from headgate.resources.core.pod_spec import Container, Pod
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
@@ -20,7 +18,7 @@ from headgate.standalone.network.pod_files import PodName, host_name
 from headgate.standalone.network.pod_network import PodNetwork
 from headgate.standalone.pods import claims
 from headgate.standalone.pods.environment import command_line, content, named_sources, relocate, resolve_env
-from headgate.standalone.pods.runs import ConfigError, Owner
+from headgate.standalone.pods.runs import Owner
 from headgate.standalone.pods.service_variables import service_variables
 from headgate.standalone.pods.users import container_user
 from headgate.standalone.pods.volume_files import VolumeInput
@@ -77,8 +75,6 @@ class Launches:
         isolation = Isolation(user=user.user, group=user.group, groups=user.groups) if changes_user else None
         hostname = host_name(pod.spec.hostname or pod.metadata.name)
         isolation = self._network.isolation(isolation, hostname)
-        if groups := self._control_groups(container, pod.metadata.uid):
-            isolation = replace(isolation or Isolation(), control_groups=groups)
         mounted = mounts(container, volumes, env)
         name = PodName(pod.metadata.namespace, hostname, self._address, pod.spec)
         names = self._network.files(name, self._directory / _NAMES)
@@ -100,17 +96,6 @@ class Launches:
     async def _service_variables(self, pod: Pod) -> dict[str, str]:
         services = (await self._services.store.list("", "Service", pod.metadata.namespace)).items
         return service_variables(read(service, Service) for service in services)
-
-    def _control_groups(self, container: Container, uid: str) -> tuple[str, ...]:
-        """Make the control groups of a container. Raises ConfigError."""
-        given = (container.resources and container.resources.limits) or {}
-        try:
-            amounts = {name: parse_quantity(str(given[name])) for name in control_groups.CONTROLLERS & given.keys()}
-            return control_groups.create(
-                f"{uid}-{container.name}", control_groups.ContainerLimits(**amounts), self._directory / container.name
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"resources.limits: {error}") from error
 
     def _staging(self) -> str:
         directory = self._directory / _STAGING

@@ -4,10 +4,13 @@
 """
 
 import asyncio
+import logging
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate import control_groups
 from headgate.atomic_file import read_json
 from headgate.redirection.exclusions import Exclusions
 from headgate.standalone.network.namespaces import NetworkNamespace, is_in
@@ -18,6 +21,7 @@ from headgate.standalone.processes import Process, identity_of
 from headgate.standalone.proxies import envoy_process, nginx_process
 from headgate.standalone.supervisor import ProgramRecord, surviving
 
+log = logging.getLogger(__name__)
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -111,6 +115,20 @@ async def end(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
     every = list(leftovers)
     gone = await asyncio.gather(*(_end(leftover) for leftover in every))
     return list(zip(every, gone, strict=True))
+
+
+async def remove_directory(pod: Path) -> None:
+    """Remove the control groups of a pod whose processes have ended, and its directory."""
+    remaining = await asyncio.to_thread(control_groups.remove, pod)
+    for group in remaining:
+        log.warning("pod %s: %s", _name(pod), remaining_group(group))
+    if not remaining:  # else the next headgate needs the records of the groups
+        await asyncio.to_thread(shutil.rmtree, pod, ignore_errors=True)
+
+
+def remaining_group(group: Path) -> str:
+    """Return the message about a control group that can't be removed."""
+    return f"control group {group} can't be removed: end the processes in it, then run `headgate down`"
 
 
 async def _end(leftover: Leftover) -> bool:

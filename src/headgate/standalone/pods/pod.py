@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -161,14 +160,15 @@ class PodRun:
         grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
         remaining = await self.runs.end(grace)
         await self._end_sidecar()
-        await asyncio.to_thread(control_groups.remove, self._directory)
+        groups = await asyncio.to_thread(control_groups.remove, self._directory)
         if self._typed.status.phase not in ENDED:  # the status of an ended pod is final
             await self._write_status()
-        return [
+        processes = [
             f"pod {self.key.namespace}/{self.key.name}, container {run.settings.container.name}: "
             f"process {run.state.pid} does not end even when killed"
             for run in remaining
         ]
+        return [*processes, *map(leftovers.remaining_group, groups)]
 
     def running(self) -> list[str]:
         """Return a description of each process that `end` still waits for."""
@@ -323,8 +323,7 @@ class PodRun:
         await self.runs.end(left)
         # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
-        await asyncio.to_thread(control_groups.remove, self._directory)
-        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+        await leftovers.remove_directory(self._directory)
         await self._edit(without_finalizer)
 
     async def _until_unrouted(self, grace: float) -> None:

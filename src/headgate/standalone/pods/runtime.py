@@ -7,7 +7,6 @@ same state directory adopts them. `stop` ends them.
 import asyncio
 import contextlib
 import logging
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -130,12 +129,13 @@ class LocalRuntime:
             leftover for path in unwatched for leftover in (*leftovers.containers_of(path), *leftovers.sidecar_of(path))
         ]
         ended = await leftovers.end(every)
-        await asyncio.to_thread(control_groups.remove, *unwatched)
-        return [
+        remaining = await asyncio.to_thread(control_groups.remove, *unwatched)
+        lines = [
             f"{leftover.name}, process {leftover.process.identity.pid}, does not end even when killed"
             for leftover, gone in ended
             if not gone
         ]
+        return [*lines, *map(leftovers.remaining_group, remaining)]
 
     def running(self) -> list[str]:
         """Return a description of each process that `stop` still waits for, sorted by pod."""
@@ -170,8 +170,7 @@ class LocalRuntime:
 
     async def _remove(self, directory: Path) -> None:
         await leftovers.end([*leftovers.containers_of(directory), *leftovers.sidecar_of(directory)])
-        await asyncio.to_thread(control_groups.remove, directory)
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        await leftovers.remove_directory(directory)
 
     def _restore_addresses(self, pods: list[Object]) -> None:
         """Reserve the addresses and ports that pods already have. A pod with an unusable address gets a new one later."""
