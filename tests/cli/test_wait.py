@@ -9,7 +9,7 @@ from tests.cli.conftest import ServedMesh, ended, make_status
 from tests.make import objects
 from tests.make.objects import Object, deployment, pod, tls_config, traffic_target
 
-from headgate.cli.wait import watch_object
+from headgate.cli.wait import Readiness, daemon_set_progress, stateful_set_progress, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
@@ -256,6 +256,36 @@ async def test_wait_for_a_workload(
     assert (ran.code, message in ran.err) == (124, True), ran
     await served.status(obj, pending | done)
     assert (await served.run("wait", f"{word}/web")).code == 0
+
+
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "updated", "readiness"),
+    [
+        ({}, 1, Readiness.PENDING),
+        (ROLLING, 0, Readiness.PENDING),
+        (ROLLING, 1, Readiness.READY),
+        (ROLLING | {"rollingUpdate": {"partition": 3}}, 0, Readiness.READY),
+        ({"type": "OnDelete"}, 0, Readiness.READY),
+    ],
+)
+def test_a_stateful_set_is_ready_when_the_pods_that_its_strategy_updates_are_updated(
+    strategy: Any, updated: int, readiness: Readiness
+) -> None:
+    status = {"updateRevision": "b", "currentRevision": "a", "updatedReplicas": updated, "readyReplicas": 2}
+    progress = stateful_set_progress(
+        {"metadata": {}, "spec": {"replicas": 2, "updateStrategy": strategy}, "status": status}
+    )
+    assert progress == (readiness, f"2 of 2 pods are available, {updated} of them up to date")
+
+
+def test_a_daemon_set_whose_user_replaces_the_pods_is_ready_without_updates() -> None:
+    status = {"desiredNumberScheduled": 1, "numberAvailable": 1}
+    spec = {"updateStrategy": {"type": "OnDelete"}}
+    assert daemon_set_progress({"metadata": {}, "spec": spec, "status": status}).readiness is Readiness.READY
+    assert daemon_set_progress({"metadata": {}, "spec": {}, "status": status}).readiness is Readiness.PENDING
 
 
 async def test_wait_for_a_failed_job_exits_with_1_and_its_message(served: ServedMesh) -> None:

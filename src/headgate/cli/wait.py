@@ -168,26 +168,36 @@ def deployment_progress(obj: Object) -> WaitProgress:
 
 
 def stateful_set_progress(obj: Object) -> WaitProgress:
-    """Return whether all pods of a StatefulSet have its current template and are ready."""
-    status, replicas = status_of(obj), (obj.get("spec") or {}).get("replicas", 1)
+    """Return whether all pods of a StatefulSet are ready, and those from its `partition` on have its current template."""
+    status, spec = status_of(obj), obj.get("spec") or {}
+    replicas = spec.get("replicas", 1)
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     updated = (
         replicas if status.get("updateRevision") == status.get("currentRevision") else status.get("updatedReplicas", 0)
     )
-    return _counted(obj, replicas, updated, status.get("readyReplicas", 0))
+    due = max(replicas - rolling.get("partition", 0), 0)
+    return _counted(obj, replicas, (updated, due), status.get("readyReplicas", 0))
 
 
 def daemon_set_progress(obj: Object) -> WaitProgress:
     """Return whether all pods of a DaemonSet have its current template and are available."""
     status = status_of(obj)
     pods = status.get("desiredNumberScheduled", 0)
-    return _counted(obj, pods, status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0))
+    return _counted(obj, pods, (status.get("updatedNumberScheduled", 0), pods), status.get("numberAvailable", 0))
 
 
-def _counted(obj: Object, pods: int, updated: int, available: int) -> WaitProgress:
+def _counted(obj: Object, pods: int, updates: tuple[int, int], available: int) -> WaitProgress:
+    """Return the progress by the pods that are available, and those that are updated, with how many of them must be.
+
+    With the strategy OnDelete none must be: the user decides when the pods are replaced.
+    """
     if status_of(obj).get("observedGeneration", 0) < generation_of(obj):
         return WaitProgress(Readiness.PENDING, "the new generation is not processed yet")
+    updated, due = updates
+    if ((obj.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete":
+        due = 0
     message = f"{available} of {pods} pods are available, {updated} of them up to date"
-    return WaitProgress(Readiness.READY if updated >= pods and available >= pods else Readiness.PENDING, message)
+    return WaitProgress(Readiness.READY if updated >= due and available >= pods else Readiness.PENDING, message)
 
 
 def job_progress(obj: Object) -> WaitProgress:
