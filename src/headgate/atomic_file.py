@@ -14,8 +14,9 @@ T = TypeVar("T")
 def write_private(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file of mode 0600 atomically: if the process or the machine dies, the old or the new content remains.
 
-    Without `durable`, the content may be lost with the machine: for files about processes, which end with it too. Waiting for
-    the disk takes milliseconds, in which the event loop does nothing else, and 60 pods have 300 such files. Raises OSError with the path as `filename`.
+    Without `durable`, the content may be lost with the machine: for files about processes, which end with it too, and
+    run again. Waiting for the disk takes milliseconds, in which the event loop does nothing else, and 60 pods have 300 such files.
+    Raises OSError with the path as `filename`.
     """
     try:
         _write(path, content, durable=durable)

@@ -58,6 +58,7 @@ class Program(NamedTuple):
       whether the program is to be restarted.
     - `fingerprint` returns that of a process to start.
     - `reload` activates changed files in the running process.
+    - `durable` says whether the record must outlast a power failure, so that the program is not run a second time after it.
     - `exited` waits for the exit of a process, and does what accompanies it until then, such as probes.
 
     `prepare` and `reload` raise HeadgateError and OSError when they fail.
@@ -71,6 +72,7 @@ class Program(NamedTuple):
     fingerprint: Callable[[], str] = str
     reload: Callable[[], Awaitable[None]] = _nothing_to_reload
     exited: Callable[[Process], Awaitable[int | None]] = _exit_of
+    durable: bool = False
 
 
 class Supervisor:
@@ -172,7 +174,7 @@ class Supervisor:
             identity=process.identity, fingerprint=fingerprint, restarts=self._restarts, started_at=time.time()
         )
         try:
-            write_private(self._program.record, msgspec.json.encode(record), durable=False)
+            write_private(self._program.record, msgspec.json.encode(record), durable=self._program.durable)
         except OSError:  # without a record the next headgate could not adopt the process
             process.signal(signal.SIGKILL)
             process.forget_launcher()

@@ -62,6 +62,9 @@ class ContainerRun(Run):
                 ended=self._ended,
                 fingerprint=lambda: self.settings.address,
                 exited=lambda process: self._probed(self._health(), process.exited()),
+                # Without its record, a container that must run once would run again after a power failure. The other ones run
+                # again anyway, so their starts need not wait for the disk.
+                durable=settings.restart == "Never",
             ),
             Backoff(first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, steady_s=STEADY_S, draw=exact),
         )
