@@ -75,6 +75,14 @@ def test_a_field_about_names_is_said_to_work_in_networks_of_pods(tmp_path):
     assert [*lines(manifests, own_networks=True)] == []
 
 
+def test_a_field_about_names_of_a_pod_in_the_network_of_the_machine_needs_another_network(tmp_path):
+    app = container(command=["app"])
+    manifests = write(tmp_path, pod("a", containers=[app], dnsPolicy="None", hostNetwork=True))
+    message = "Pod default/a: spec.dnsPolicy: has an effect on clusters only; dnsPolicy also without hostNetwork"
+    assert [*lines(manifests, own_networks=True)] == [message]
+    assert [*lines(manifests)] == [f"{message} and with headgate up --network pod"]
+
+
 def test_an_object_may_come_before_its_definition(tmp_path):
     found = write(tmp_path, cron_tab(), definition())
     assert (found.problems, found.left_out) == ((), ())

@@ -42,11 +42,14 @@ def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Itera
         if manifest.kind.without_effect or not (template or manifest.kind is POD):
             continue
         pod, where = (pod_template(manifest.object), f"{template}.spec") if template else (manifest.object, "spec")
-        fields = list(
-            pod_fields.ignored_fields(part(pod, "spec"), is_root=is_root, own_networks=own_networks, limited=limited)
-        )
+        spec = part(pod, "spec")
+        fields = list(pod_fields.ignored_fields(spec, is_root=is_root, own_networks=own_networks, limited=limited))
         names = sorted(pod_fields.NAMES.intersection(fields))
-        hint = f"; {' and '.join(names)} also with headgate up --network pod" if names and not own_networks else ""
+        ways = [
+            *(["without hostNetwork"] if spec.get("hostNetwork") else []),
+            *([] if own_networks else ["with headgate up --network pod"]),
+        ]
+        hint = f"; {' and '.join(names)} also {' and '.join(ways)}" if names and ways else ""
         if len(fields) == 1:
             yield manifest, f"{where}.{fields[0]}", f"has an effect on clusters only{hint}"
         elif fields:

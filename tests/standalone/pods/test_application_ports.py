@@ -1,6 +1,7 @@
 """Tests of process ports behind explicit sidecars."""
 
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def app(*ports: dict[str, Any], **fields: Any) -> Container:
 
 HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
 NUMBERS = {8080: 20417, 9090: 20418}
+advice_for = partial(listen_advice, own_network="headgate up --network pod")
 
 
 def test_process_ports_stay_assigned_until_their_release():
@@ -130,16 +132,16 @@ def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():
 
 
 def test_the_advice_names_the_port_variable_and_the_annotation_that_disables_injection():
-    advice = listen_advice(
+    advice = advice_for(
         app_pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
     )
     assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), because its sidecar listens on 8080" in advice
     assert "$PORT_WEB_UI (20418), because its sidecar listens on 9090" in advice
-    assert 'headgate.dev/inject: "false"' in advice
-    assert "$PORT_9090 (20418)" in listen_advice(
+    assert '(headgate up --network pod), or a pod without a sidecar (label headgate.dev/inject: "false")' in advice
+    assert "$PORT_9090 (20418)" in advice_for(
         app_pod(HTTP, ADMIN), with_process_ports(app(HTTP, ADMIN), NUMBERS), NUMBERS
     )
-    assert listen_advice(app_pod(HTTP), app(HTTP), {}) == ""
+    assert advice_for(app_pod(HTTP), app(HTTP), {}) == ""
 
 
 def services(*specs: dict[str, Any]) -> list[Service]:
@@ -177,13 +179,11 @@ def test_the_port_variable_of_the_only_container_without_ports_is_the_first_unde
         "PORT_8080": "20417",
         "PORT_9090": "20418",
     }
-    assert "$PORT (20417), because Services send to port 8080" in listen_advice(
-        alone, alone.spec.containers[0], numbers
-    )
+    assert "$PORT (20417), because Services send to port 8080" in advice_for(alone, alone.spec.containers[0], numbers)
     both = labelled(talking, silent)
     assert undeclared(both, numbers) == {9090: 20418}
     assert port_variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
     assert "PORT" not in port_variables(both, both.spec.containers[0], numbers)
     two = labelled(silent, {"name": "other"})
     assert "PORT" not in port_variables(two, two.spec.containers[0], numbers)
-    assert "$PORT_8080 (20417), because Services send" in listen_advice(two, two.spec.containers[0], numbers)
+    assert "$PORT_8080 (20417), because Services send" in advice_for(two, two.spec.containers[0], numbers)

@@ -31,6 +31,17 @@ class PodNetworks(NamedTuple):
     domain: str
 
 
+def way_to_own_network(*, uses_host: bool, own_networks: bool) -> str:
+    """Return how a pod in the machine's network gets a network of its own, for messages.
+
+    `uses_host` says whether it has `hostNetwork`, and `own_networks` whether the remaining pods have networks of their own.
+    """
+    option = "headgate up --network pod"
+    if not uses_host:
+        return option
+    return "remove spec.hostNetwork" if own_networks else f"remove spec.hostNetwork; {option}"
+
+
 class PodNetwork:
     """The network of one pod. Until `join`, and without `networks`, it is that of the machine.
 

@@ -195,8 +195,10 @@ def with_process_ports(container: Container, port_map: PortMap) -> Container:
     )
 
 
-def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
+def listen_advice(pod: Pod, container: Container, port_map: PortMap, *, own_network: str) -> str:
     """Return advice for messages: where a process must listen. It is empty without process ports.
+
+    `own_network` says how the pod gets a network of its own.
 
     `container` has process ports in place of the ports that it declares in the pod (`with_process_ports`).
     """
@@ -212,7 +214,7 @@ def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
         return ""
     return (
         f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(advice)}. With a fixed port, it needs a network of its own "
-        '(headgate up --network pod), or a pod without a sidecar (label headgate.dev/inject: "false")'
+        f'({own_network}), or a pod without a sidecar (label headgate.dev/inject: "false")'
     )
 
 

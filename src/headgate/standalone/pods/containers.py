@@ -218,7 +218,7 @@ class ContainerRun(Run):
         if last_output_matches(directory, _UNKNOWN_NAME):
             return (
                 "its log says that a name is not resolved: in the machine's network, only the HTTP proxy ($http_proxy) resolves the "
-                "names of Services. Without it, the program needs a network of its own (headgate up --network pod)"
+                f"names of Services. Without it, the program needs a network of its own ({self.settings.own_network})"
             )
         return ""
 

@@ -16,10 +16,10 @@ from headgate.resources.core.pod import ENDED, parse_process_identity
 from headgate.resources.core.pod_metadata import EXTERNAL, PROCESS, SIDECAR, STOP_PROCESS, sidecar_mode
 from headgate.resources.core.pod_spec import Container, Pod, is_native_sidecar
 from headgate.resources.decode import read
-from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.meta import Object, epoch_seconds, part
 from headgate.resources.registry import key_of
 from headgate.standalone.isolation import MountSupport
-from headgate.standalone.network.pod_network import PodNetwork, PodNetworks
+from headgate.standalone.network.pod_network import PodNetwork, PodNetworks, way_to_own_network
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
 from headgate.standalone.pods.binding import bound, without_finalizer
@@ -222,7 +222,9 @@ class PodRun:
         is_sidecar = is_init and is_native_sidecar(container)
         restart = "Always" if is_sidecar else "OnFailure" if is_init and policy == "Always" else policy
         runs = application_ports.with_process_ports(container, self._port_map)
-        advice = application_ports.listen_advice(self._typed, runs, self._port_map)
+        uses_host = bool(part(self._pod, "spec").get("hostNetwork"))
+        own_network = way_to_own_network(uses_host=uses_host, own_networks=self._services.networks is not None)
+        advice = application_ports.listen_advice(self._typed, runs, self._port_map, own_network=own_network)
         led = (
             application_ports.undeclared(self._typed, self._port_map)
             if container is application_ports.listener(self._typed)
@@ -230,7 +232,7 @@ class PodRun:
         )
         directory = self._directory / container.name
         settings = RunSettings(runs, directory, self.address, restart, self._grace(), advice, led, is_sidecar)
-        return settings._replace(network=self._network)
+        return settings._replace(network=self._network, own_network=own_network)
 
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")

@@ -52,7 +52,7 @@ class RunSettings(NamedTuple):
 
     `grace` is the time between SIGTERM and SIGKILL, in seconds. `advice` is part of messages: it says where the process
     must listen behind a sidecar. `is_sidecar` marks a native sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
-    `network` is that of the pod.
+    `network` is that of the pod, and `own_network` says how the pod gets one of its own.
     """
 
     container: Container
@@ -64,6 +64,7 @@ class RunSettings(NamedTuple):
     undeclared: Mapping[int, int] = MappingProxyType({})
     is_sidecar: bool = False
     network: PodNetwork = MACHINE
+    own_network: str = ""
 
 
 class Owner(Protocol):
