@@ -121,7 +121,6 @@ LOOPS = {
     "cli/rendered_files.py": "a change ends a pause",
     "cli/restart.py": "a response that shows progress is a reason to wait, too",
     "cli/wait.py": "each watch begins with a list, so it never ends without a value",
-    "control_groups.py": "the kernel needs a moment to end the processes of a group, and headgate ends without it",
     "identity/credentials.py": "the pause is a time at which a certificate is due, which other tasks change",
     "kubernetes/client.py": "the server sets the pause (Retry-After)",
     "kubernetes/install/installer.py": "waits until objects are gone, which is no failure",
