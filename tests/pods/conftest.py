@@ -64,7 +64,7 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.startswith("tests/pods/"):
+        if is_in_pods(item):
             item.add_marker(pytest.mark.timeout(TEST_S))
 
 
@@ -319,20 +319,39 @@ class SharedInstallation:
         """Note that a module has changed the installation: the next module that needs it installs it again."""
         self._sharing.forget(INSTALLED)
 
-    def end(self) -> None:
+    def leave(self) -> None:
         """Leave the cluster. It ends when no process uses it any more."""
         if self._cluster:
             self._cluster.api.close()
+            self._cluster = None
         self._sharing.leave()
 
 
-@pytest.fixture(scope="package")
-def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[SharedInstallation]:
+SHARED = pytest.StashKey[SharedInstallation]()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfig: pytest.Config) -> SharedInstallation:
     """The cluster that modules share. It ends with the last module in tests/pods, whichever process runs it."""
     run = tmp_path_factory.getbasetemp()
     shared = SharedInstallation(Sharing(run if worker_id == "master" else run.parent))
-    yield shared
-    shared.end()
+    pytestconfig.stash[SHARED] = shared
+    return shared
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Leave the cluster after the last test in tests/pods that this process runs before others: a module may wait for that."""
+    try:
+        return (yield)
+    finally:
+        if (nextitem is None or not is_in_pods(nextitem)) and SHARED in item.config.stash:
+            item.config.stash[SHARED].leave()
+
+
+def is_in_pods(item: pytest.Item) -> bool:
+    """Return whether a test may use the cluster."""
+    return item.nodeid.startswith("tests/pods/")
 
 
 @pytest.fixture(scope="module")

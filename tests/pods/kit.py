@@ -46,9 +46,9 @@ class Sharing:
         self._directory, self._marks = directory, directory / "done"
         self._marks.mkdir(exist_ok=True)
         # Shared by all processes that use the cluster.
-        self._members = (directory / "members.lock").open("w")
+        self._members = os.open(directory / "members.lock", os.O_RDWR | os.O_CREAT)
         # Shared, or held by a module that needs the cluster alone.
-        self._modules = (directory / "modules.lock").open("w")
+        self._modules = os.open(directory / "modules.lock", os.O_RDWR | os.O_CREAT)
         self._mode = fcntl.LOCK_UN
 
     def use(self, *, alone: bool) -> None:
@@ -75,15 +75,17 @@ class Sharing:
         (self._marks / name).unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """End the cluster if no other process uses it. Each process calls this once."""
-        self._modules.close()
-        with self._members, contextlib.suppress(BlockingIOError):
+        """Let modules of other processes have the cluster alone. End it if no other process uses it."""
+        fcntl.flock(self._modules, fcntl.LOCK_UN)
+        self._mode = fcntl.LOCK_UN
+        with contextlib.suppress(BlockingIOError):
             # A request that fails also gives up the shared lock: of processes that leave at once, the last one gets the lock.
             fcntl.flock(self._members, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._is_up():
                 _down()
                 for mark in self._marks.iterdir():
                     mark.unlink()
+        fcntl.flock(self._members, fcntl.LOCK_UN)
 
     def _is_up(self) -> bool:
         return (self._marks / _UP).exists()
