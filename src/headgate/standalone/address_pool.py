@@ -125,6 +125,12 @@ def gateway_address(a: int) -> str:
     return f"{_FIRST_BYTES['pod']}.{a}.255.254"
 
 
+def machine_side(address: str) -> str:
+    """Return the loopback address at which the machine of a headgate without root reaches 10.A.x.y: 127.A.x.y. Other addresses are returned unchanged."""
+    is_ours = range_of(address) is not None and address.startswith(f"{_FIRST_BYTES['pod']}.")
+    return f"{_FIRST_BYTES['host']}.{address.partition('.')[2]}" if is_ours else address
+
+
 def machine_address(address: str) -> str:
     """Return the address at which a pod, by its own address, reaches programs of the machine that listen on all addresses."""
     a = range_of(address)

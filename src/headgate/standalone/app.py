@@ -189,18 +189,17 @@ async def _serve_networks(setup: Setup, live_state: LiveState, stack: AsyncExitS
     await stack.enter_async_context(resolver.serving(machine.gateway, create_socket=machine.create_socket))
     if setup.portal:
         await stack.enter_async_context(setup.portal.serving())
-        tasks.start(_open_portal(setup.portal, live_state, setup.info.proxy), name="portal")
+        tasks.start(_open_portal(setup.portal, live_state), name="portal")
 
 
-async def _open_portal(portal: Portal, live_state: LiveState, proxy: str) -> None:
+async def _open_portal(portal: Portal, live_state: LiveState) -> None:
     """Let the machine reach the gateway's HTTP proxy, Services, Gateways, and the pods with sidecars, until canceled."""
-    own = split_address(proxy)
     async for compiled in live_state.loop.compiled.changes():
         mesh = compiled.mesh if compiled else None
         services = ((front.address, port) for front in (mesh.frontends if mesh else ()) for port in front.ports)
         gateways = ((port.address, port.port) for port in (mesh.gateways if mesh else ()))
         pods = ((pod.address, port.port) for pod in (mesh.workloads if mesh else ()) for port in pod.ports)
-        await portal.open({own, *(place for place in (*services, *gateways, *pods) if place[0])})
+        await portal.open({*services, *gateways, *pods})
 
 
 def _autoscaling(

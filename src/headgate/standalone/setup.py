@@ -27,7 +27,7 @@ from headgate.standalone.controllers.services import (
     track_cluster_ips,
 )
 from headgate.standalone.gateway import GATEWAY
-from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
+from headgate.standalone.listeners import address_of, free_address, listen, lowest_port, split_address
 from headgate.standalone.machine_node import admit_nodes
 from headgate.standalone.network.choice import choose_network, unreachable
 from headgate.standalone.network.machine_network import network_for, used_ranges
@@ -138,7 +138,9 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
         node=networks.machine.node.path if networks and networks.machine.node else "",
     )
-    portal = Portal(networks.machine, lowest_port()) if networks and networks.machine.node else None
+    portal = None
+    if networks and networks.machine.node:
+        portal = Portal(networks.machine, lowest_port(), split_address(info.proxy))
     inherited = (guard, owner)
     return Setup(
         state, sockets, store, journal, addresses, networks, sidecars, inherited, settings, info, api, metrics, portal

@@ -5,6 +5,7 @@ import ctypes
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,12 +14,13 @@ from tests.netns.namespaces import CLONE_NEWNET, missing
 from tests.waiting import until
 from tests.wire import DEADLINE_S
 
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.redirection import iptables
 from headgate.redirection.iptables import RedirectionError
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.network import choice
 from headgate.standalone.network.machine_network import MachineNetwork, firewall_rules, remove_unused
-from headgate.standalone.network.namespaces import NetworkNamespace, PodPlace, create_namespace
+from headgate.standalone.network.namespaces import NetworkNamespace, PodPlace, create_namespace, create_node
 from headgate.standalone.network.netlink import index_of, netlink
 
 T = TypeVar("T")
@@ -116,6 +118,37 @@ def test_a_packet_to_a_pod_arrives_after_another_pod_had_its_address() -> None:
                     server = namespace.create_socket(socket.AF_INET, socket.SOCK_DGRAM)
                     with _receiver(server, place.address):
                         _send(client, server)
+
+    on_another_machine(start)
+
+
+@in_kernel
+@pytest.mark.parametrize("has_node", [False, True])
+def test_a_pod_does_not_reach_the_http_proxy_of_a_sidecar_in_the_machines_network(has_node: bool) -> None:
+    """Its clients would use the identity of another pod."""
+
+    def start() -> None:
+        machine = MachineNetwork(80, create_node() if has_node else None)
+        machine.create()
+        lent, place = "10.80.128.5", machine.place("10.80.128.4")
+        machine.lend(lent)
+        namespace = create_namespace(place, None, machine.node)
+        machine.connect(place)
+        try:
+            for port, is_reached in ((8080, True), (OUTBOUND_PORT, False)):
+                with (
+                    machine.create_socket(socket.SOCK_STREAM) as server,
+                    namespace.create_socket(socket.AF_INET, socket.SOCK_STREAM) as client,
+                    nullcontext() if is_reached else pytest.raises(ConnectionRefusedError),
+                ):
+                    server.bind((lent, port))
+                    server.listen()
+                    client.settimeout(DEADLINE_S)
+                    client.connect((lent, port))
+        finally:
+            namespace.close()
+            if machine.node:
+                machine.remove()
 
     on_another_machine(start)
 

@@ -12,7 +12,7 @@ from tests.wire import DEADLINE_S
 
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.network import portal as portals
-from headgate.standalone.network.machine_network import MachineNetwork
+from headgate.standalone.network.machine_network import PORTAL_PORT, MachineNetwork
 from headgate.standalone.network.namespaces import create_node
 from headgate.standalone.network.portal import Portal
 
@@ -147,6 +147,129 @@ async def test_a_node_reaches_programs_of_the_machine_except_those_on_loopback(n
                 else:
                     with pytest.raises(ConnectionResetError):
                         await received(client)
+
+
+async def test_small_writes_are_sent_at_once_and_a_dead_peer_is_noticed() -> None:
+    """Else each of a program's small writes waits for the acknowledgment of the one before (Nagle's algorithm)."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = server.getsockname()
+        client = await dialed(*place)
+        accepted, _ = server.accept()
+        connection = await dialed(*place)
+        target, _ = server.accept()
+
+    async def connect(_accepted: socket.socket) -> socket.socket:
+        return connection
+
+    target.settimeout(0)
+    async with asyncio.timeout(DEADLINE_S):
+        forwarding = asyncio.create_task(portals._forward(accepted, connect))
+        with client, target:
+            for piece in (b"head", b"body"):
+                await loop.sock_sendall(client, piece)
+                assert await received(target) == piece
+            for end in (accepted, connection):
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        await forwarding
+
+
+async def test_a_pod_can_not_take_all_connections_to_the_outside(
+    network: MachineNetwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They leave those to the pods, too."""
+    monkeypatch.setattr(portals, "MOST_CONNECTIONS", 2)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(DEADLINE_S), Portal(network, 0).serving() as portal:
+        with socket.create_server(("", 0)) as server, ExitStack() as stack:
+            server.settimeout(0)
+            place = portals._outer_address(), server.getsockname()[1]
+            first, second = (stack.enter_context(network.create_socket(socket.SOCK_STREAM)) for _ in range(2))
+            for client in (first, second):
+                client.settimeout(0)
+                await loop.sock_connect(client, place)
+                if client is first:
+                    stack.enter_context((await loop.sock_accept(server))[0])
+            with pytest.raises(ConnectionResetError):
+                await received(second)
+            async with connection(portal, network) as (client, accepted):
+                await loop.sock_sendall(client, b"request")
+                assert await received(accepted) == b"request"
+    (message,) = caplog.messages
+    assert message == (
+        f"{network.gateway} has 1 of the 2 connections from the pods to the outside; further ones of this pod are refused"
+    )
+
+
+async def test_places_outside_the_network_are_not_listened_on(
+    network: MachineNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod's status may have any text as its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    async with Portal(network, 0).serving() as portal:
+        await portal.open({("::1", free), ("127.0.0.1", free), ("", free), ("localhost", free), ("10.1.2.3", free)})
+        with pytest.raises(ConnectionRefusedError):
+            await dialed("127.0.0.1", free)
+        assert portal.published("127.0.0.1", free) == ""
+    assert not caplog.messages
+
+
+async def test_a_place_of_another_program_is_not_published_until_it_is_free(
+    network: MachineNetwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    address = f"127.{network.number}.255.254"
+    monkeypatch.setattr(portals, "RETRY_S", 0.05)
+    async with asyncio.timeout(DEADLINE_S), Portal(network, 0).serving() as portal:
+        assert portal.published(network.gateway, 8082) == address
+        with socket.create_server((address, 8082)):
+            await portal.open({(network.gateway, 8082)})
+            assert portal.published(network.gateway, 8082) == ""
+        while not portal.published(network.gateway, 8082):
+            await asyncio.sleep(0)
+        (await dialed(address, 8082)).close()
+    before, after = caplog.messages
+    assert before.startswith(
+        f"{address}:8082, where this machine reaches {network.gateway}:8082, can't be used: Address"
+    )
+    assert after.endswith("can be used now")
+
+
+async def test_services_replace_pods_when_there_are_too_many_ports(
+    network: MachineNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portals, "MOST_LISTENERS", 1)
+    pod, service = (f"10.{network.number}.128.4", 8083), (f"10.{network.number}.0.4", 8083)
+    async with asyncio.timeout(DEADLINE_S), Portal(network, 0).serving() as portal:
+        await portal.open({pod})
+        (await dialed(f"127.{network.number}.128.4", 8083)).close()
+        await portal.open({pod, service})
+        (await dialed(f"127.{network.number}.0.4", 8083)).close()
+        with pytest.raises(ConnectionRefusedError):
+            await dialed(f"127.{network.number}.128.4", 8083)
+        assert portal.published(*pod) == ""
+
+
+async def test_a_portal_that_has_ended_does_not_listen_again(network: MachineNetwork) -> None:
+    async with Portal(network, 0).serving() as portal:
+        pass
+    await portal.open({(network.gateway, 8084)})
+    with pytest.raises(ConnectionRefusedError):
+        await dialed(f"127.{network.number}.255.254", 8084)
+
+
+async def test_the_port_of_the_portal_belongs_to_services(network: MachineNetwork) -> None:
+    """It listens where the rules redirect connections to, and nowhere else."""
+    address = f"10.{network.number}.0.9"
+    async with Portal(network, 0).serving():
+        with network.create_socket(socket.SOCK_STREAM) as client, pytest.raises(ConnectionRefusedError):
+            client.connect((address, PORTAL_PORT))
+        with network.create_socket(socket.SOCK_STREAM) as server:
+            server.bind((address, PORTAL_PORT))
+            server.listen()
 
 
 async def test_ports_that_need_root_are_named_once(network: MachineNetwork, caplog: pytest.LogCaptureFixture) -> None:

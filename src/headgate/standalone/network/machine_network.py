@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.redirection.iptables import restore, run_program
 from headgate.redirection.rules import DNS_PORT, LOOPBACK
-from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed
+from headgate.standalone.address_pool import FIRST_RANGE, LAST_RANGE, gateway_address, is_claimed, range_of
 from headgate.standalone.network.namespaces import (
     NetworkNamespace,
     PodPlace,
@@ -84,6 +85,10 @@ class MachineNetwork:
             self.node.close()
         else:
             remove(self.number)
+
+    def contains(self, address: str) -> bool:
+        """Return whether an address is one of the network: of a Service, of a pod, or the gateway's. Any text is allowed."""
+        return range_of(address) == self.number and not address.startswith("127.")
 
     def place(self, address: str) -> PodPlace:
         """Return the place of the pod with this address."""
@@ -152,9 +157,12 @@ def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
 
     Pods reach the machine, each other and the outside. The outside reaches neither pods nor Services. With `is_node`, they reach the
     machine and the outside by the portal, over TCP only, and their DNS queries to other resolvers go to that of headgate.
+
+    Pods do not reach the HTTP proxies of sidecars at the addresses that share this network: such a proxy uses the identity of its pod.
     """
     bridge, (chain, inbound) = bridge_name(number), _chains(number)
-    network, gateway = _NETWORK.format(number), gateway_address(number)
+    network, pods, gateway = _NETWORK.format(number), _PODS.format(number), gateway_address(number)
+    proxies = f"-A {inbound} -i {bridge} -d {pods} -p tcp -m tcp --dport {OUTBOUND_PORT} -j REJECT\n"
     if is_node:
         return {
             "filter": (
@@ -162,8 +170,10 @@ def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
                 f"-I FORWARD -j {chain}\n"
                 f"-A {chain} ! -d {network} -j REJECT\n"
                 f"-I OUTPUT -j {inbound}\n"
+                f"-I INPUT -j {inbound}\n"
                 f"-A {inbound} -d {LOOPBACK[4]} -j RETURN\n"  # a redirected packet, whose device is still the bridge
                 f"-A {inbound} ! -d {network} -j REJECT\n"
+                f"{proxies}"
             ),
             "nat": (
                 f":{chain} - [0:0]\n"
@@ -180,6 +190,8 @@ def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
         "filter": (
             f":{chain} - [0:0]\n:{inbound} - [0:0]\n"
             f"-I INPUT -j {inbound}\n"
+            f"-A {inbound} -i {bridge} -d {gateway}/32 -j ACCEPT\n"  # programs of the machine
+            f"{proxies}"
             f"-A {inbound} -i {bridge} -j ACCEPT\n"
             f"-A {inbound} ! -i lo -d {network} -j DROP\n"
             f"-I FORWARD -j {chain}\n"
@@ -187,11 +199,7 @@ def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
             f"-A {chain} -o {bridge} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
             f"-A {chain} -o {bridge} -j DROP\n"
         ),
-        "nat": (
-            f":{chain} - [0:0]\n"
-            f"-I POSTROUTING -j {chain}\n"
-            f"-A {chain} -s {_PODS.format(number)} ! -o {bridge} -j MASQUERADE\n"
-        ),
+        "nat": (f":{chain} - [0:0]\n-I POSTROUTING -j {chain}\n-A {chain} -s {pods} ! -o {bridge} -j MASQUERADE\n"),
     }
 
 

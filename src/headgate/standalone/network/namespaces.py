@@ -141,8 +141,8 @@ def pod_rules(exclusions: Exclusions, proxy_group: int) -> RedirectionRules:
     """Return the rules for a pod whose sidecar has a group; in a user namespace, which has only one, its packets have a mark."""
     if not is_entered():
         return rules(exclusions, group=proxy_group)
-    own = tuple(user for user in exclusions.excluded_users if user == os.geteuid())  # there are no other users
-    return rules(exclusions._replace(excluded_users=own), mark=PROXY_MARK)
+    # It has only one user too: all programs of the pod would be excluded, or none.
+    return rules(exclusions._replace(excluded_users=()), mark=PROXY_MARK)
 
 
 def try_namespace(create_machine: Callable[[], None]) -> None:
