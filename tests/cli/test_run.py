@@ -10,11 +10,12 @@ from aiohttp import web
 from tests.kubernetes.http_server import serving
 
 from headgate.cli.output import EXIT_NOT_FOUND, NotStarted, exit_code
-from headgate.cli.run import PASSED, _foreground, _Signals
+from headgate.cli.run import PASSED, _foreground, _print_addresses, _Signals
 from headgate.kubernetes.client import Client
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS
 from headgate.standalone.processes import Launch
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "run-1", "namespace": "default", "uid": "1"},
     "spec": {"containers": [{"name": "process", "command": ["sleep"]}]},
     "status": {"podIP": "127.77.0.1"},
@@ -40,6 +41,16 @@ async def test_the_error_about_a_missing_program_names_the_program() -> None:
     with pytest.raises(NotStarted, match=r"^program 'nosuchprogram' not found on this machine") as caught:
         await _foreground(client, POD, Launch(command=("nosuchprogram",), env={}), _Signals())
     assert exit_code(caught.value) == EXIT_NOT_FOUND
+
+
+def test_addresses_are_printed_as_the_machine_reaches_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without root, it reaches 10.A.x.y as 127.A.x.y; only other pods reach ports for which it would need root."""
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": {APPLICATION_PORTS: "80=23790,8080=23791"}}}
+    _print_addresses(pod, "10.77.128.1", 1024)
+    assert capsys.readouterr().err == (
+        "pod default/run-1: 10.77.128.1:80 is forwarded to port 23790 ($PORT_80), "
+        "127.77.128.1:8080 is forwarded to port 23791 ($PORT_8080)\n"
+    )
 
 
 async def test_the_program_outlives_a_failing_api_server_and_ends_with_its_pod() -> None:

@@ -128,6 +128,7 @@ def test_programs_have_the_user_of_headgate_and_no_capabilities(mesh: RunningMes
     for pid in mesh.processes().values():
         granted = capabilities(pid)
         assert {granted[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()  # files give none either
     for pid in mesh.sidecars().values():
         assert capabilities(pid)["CapEff"] in {0, NET_ADMIN}  # 0 in the node, where nothing is redirected
     assert {path.stat().st_uid for path in mesh.state.rglob("*")} == {UID}

@@ -5,15 +5,18 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
-from headgate.standalone.isolation import Isolation, MountPoint, MountSupport
+from headgate.standalone.isolation import Isolation, MountPoint, MountSupport, launcher_command, read_failure
 from headgate.standalone.processes import Launch, StandardFiles, StartError, spawn, start
 
+NET_RAW = 13  # capabilities(7)
 LIMITED = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 
 
@@ -184,3 +187,26 @@ async def test_the_directories_above_a_mount_keep_their_owner_and_are_open_to_al
     shown, mode, program_mask = output.splitlines()
     assert (mode, program_mask) == ("755", "0077")
     assert shown == str(owner) or not is_mapped
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setcap"), reason="needs root, and setcap of libcap2-bin")
+def test_a_program_without_capabilities_gets_none_by_its_file():
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        program = shutil.copy(shutil.which("cat") or "", directory)
+        subprocess.run(["setcap", "cap_net_raw+ep", program], check=True)
+        isolation = Isolation(user=65534, group=65534, groups=())
+        before, now = (_status(replace(isolation, drops_capabilities=drops), program) for drops in (False, True))
+    assert int(before["CapEff"], 16) == 1 << NET_RAW
+    assert int(now["CapEff"], 16) == 0
+    assert now["NoNewPrivs"].strip() == "1"
+
+
+def _status(isolation: Isolation, program: str) -> dict[str, str]:
+    """Return the rows of /proc/self/status of an isolated program that writes its files, like cat."""
+    reading, writing = os.pipe()
+    command = launcher_command(isolation, (program, "/proc/self/status"), directory="/", pipe=writing)
+    done = subprocess.run(command, pass_fds=(writing,), capture_output=True, text=True, check=False)
+    os.close(writing)
+    assert read_failure(reading) is None
+    return dict(row.split(":", 1) for row in done.stdout.splitlines())

@@ -26,7 +26,9 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.schema.builders import LARGEST_PORT
+from headgate.standalone.address_pool import machine_side
 from headgate.standalone.isolation import Isolation, launcher_command, read_failure
+from headgate.standalone.listeners import lowest_port
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.environment import port_variable, runtime_variables
 from headgate.standalone.pods.sidecars import proxy_variables
@@ -83,7 +85,7 @@ def run(
     manifest = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
     current = runtime_info(state)
     client = find_api(ApiOptions(kubeconfig=Path(current.kubeconfig)))
-    isolation = Isolation(network=current.node) if current.node else None
+    isolation = Isolation(network=current.node, drops_capabilities=True) if current.node else None
     raise typer.Exit(asyncio.run(_run(client, manifest, Launch(command=tuple(command), env={}, isolation=isolation))))
 
 
@@ -221,10 +223,12 @@ def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _print_addresses(pod: Object, host: str) -> None:
+def _print_addresses(pod: Object, host: str, lowest: int) -> None:
+    """Print the addresses that are forwarded to the program, as the machine reaches them: ports from `lowest`."""
     ports = application_ports.from_annotation(read(pod, Pod).metadata)
     calls = ", ".join(
-        f"{host}:{port} is forwarded to port {number} (${port_variable(str(port))})" for port, number in ports.items()
+        f"{machine_side(host) if port >= lowest else host}:{port} is forwarded to port {number} (${port_variable(str(port))})"
+        for port, number in ports.items()
     )
     note(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {calls or host}")
 
@@ -232,7 +236,7 @@ def _print_addresses(pod: Object, host: str) -> None:
 async def _foreground(client: Client, pod: Object, launch: Launch, signals: _Signals) -> int:
     """Run the program in this terminal; return its exit code, 128 + N after signal N. Raises NotStarted."""
     environment = _environment(pod, os.environ)
-    _print_addresses(pod, environment["HOST"])
+    _print_addresses(pod, environment["HOST"], lowest_port())
     process = await _start(replace(launch, env=environment))
     signals.pass_to(process)
     updates = asyncio.create_task(_end_with(client, pod, process))

@@ -26,6 +26,7 @@ _OWNER = 0xB701  # NS_GET_USERNS, ioctl_ns(2)
 _READ_ONLY, _REMOUNT, _BIND, _RECURSIVE = 1, 32, 4096, 16384  # mount(2)
 _UNBINDABLE, _SLAVE = 1 << 17, 1 << 19
 _AMBIENT, _AMBIENT_RAISE, _AMBIENT_CLEAR, _NET_ADMIN = 47, 2, 4, 12  # prctl(2), capabilities(7)
+_NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
 _CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3, capget(2)
 _DETACH = 2  # MNT_DETACH, umount2(2)
 # A user namespace may not clear the flags nosuid, nodev, noexec, noatime, nodiratime and relatime of its mounts (user_namespaces(7)).
@@ -267,6 +268,12 @@ def _drop_capabilities(*, marks_packets: bool) -> None:
     if _LIBC.capget(header, sets) == 0:
         sets[2], sets[5] = sets[2] & kept, 0  # the inheritable ones, which files could give the program otherwise
         _LIBC.capset(header, sets)
+    try:
+        _call(
+            "prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0
+        )  # those of its file (setcap(8)) either, nor another user's (setuid)
+    except OSError as error:
+        raise FailedStage("user", error) from error
 
 
 def _undo_startup() -> None:
