@@ -46,7 +46,9 @@ def test_no_request_fails_when_headgate_is_killed_and_restarted(meshed: RunningM
         until(lambda: load.counts["v2"] > seen + 20)
     assert set(load.counts) == {"v1", "v2"}
     assert mesh.processes() == before
-    assert mesh.ready["services"] == ready["services"]
+    # Another test may have removed a Service since the start before.
+    assert mesh.ready["services"].items() <= ready["services"].items()
+    assert "default/web" in mesh.ready["services"]
     assert mesh.ready["proxy"] == ready["proxy"]
     assert mesh.send(20, mesh.request("web", 8080)) == {"v2": 20}
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in mesh.get("pods")["items"])

@@ -40,12 +40,13 @@ SERVICES = {"plain": "127.0.0.2", "secure": "127.0.0.3"}
 
 
 class Place(NamedTuple):
-    """Where a client sends its requests; with `base`, the target of a request is a URL."""
+    """Where a client sends its requests; with `base`, the target of a request is a URL. `path` is that of requests over HTTP/2."""
 
     name: str
     address: Address
     base: str = ""
     host: str = "web.example"
+    path: str = "/"
 
     def head(
         self, target: str = "/", *lines: str, method: str = "GET", version: str = "1.1", host: str | None = ""

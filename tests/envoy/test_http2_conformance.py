@@ -52,7 +52,7 @@ def place(rig: HttpRig, where: str, request: pytest.FixtureRequest) -> Place:
 
 def fields(place: Place, *more: tuple[str, str], **changed: str) -> list[tuple[str, str]]:
     """Return the headers of a request. `changed` are pseudo headers; an empty value omits one."""
-    pseudo = {"method": "GET", "scheme": "http", "authority": place.host, "path": "/"} | changed
+    pseudo = {"method": "GET", "scheme": "http", "authority": place.host, "path": place.path} | changed
     return [*((f":{name}", value) for name, value in pseudo.items() if value), *more]
 
 
@@ -150,7 +150,9 @@ STREAM_ERRORS: dict[str, Send] = {
     "8.2.2 TE": request(("te", "gzip")),
     "8.3 an unknown pseudo header": request(test="1"),
     "8.3 a pseudo header of responses": request(status="200"),
-    "8.3 a pseudo header after a header": request(("x-a", "1"), (":path", "/"), path=""),
+    "8.3 a pseudo header after a header": lambda client, place: client.request(
+        1, fields(place, ("x-a", "1"), (":path", place.path), path="")
+    ),
     "8.3 a pseudo header in trailers": on_stream(HEADERS, hpack.encoded([(":path", "/")]), END_HEADERS | END_STREAM),
     "8.3.1 no :method": request(method=""),
     "8.3.1 no :scheme": request(scheme=""),
@@ -197,10 +199,12 @@ def test_a_stream_error_ends_the_stream(rig: HttpRig, place: Place, case: str) -
     if case.startswith("5.1"):
         rig.server.use(lambda connection: connection.message() and None)  # a response would end the stream before
     client = Http2Client(place.connect())
-    STREAM_ERRORS[case](client, place)
+    STREAM_ERRORS[case](
+        client, place._replace(path="/error")
+    )  # on busy machines, requests of earlier tests may still come
     assert outcome(client) in {"stream", "connection", "400"}
     client.connection.close()
-    assert not rig.server.seen
+    assert "/error" not in str(rig.server.seen)
 
 
 @pytest.mark.parametrize("case", IGNORED)
