@@ -341,7 +341,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfi
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Leave the cluster after the last test in tests/pods that this process runs before others: a module may wait for that."""
+    """Leave the cluster after the last test in tests/pods that this process runs before further tests: a module may wait for that."""
     try:
         return (yield)
     finally:
