@@ -78,8 +78,8 @@ def test_prometheus_has_the_same_counts_as_the_clients(shop: ShopMesh, collector
 def test_prometheus_has_the_metrics_of_the_control_plane(shop: ShopMesh, collector: Prometheus) -> None:
     def healthy() -> Mapping[str, float]:
         names = "headgate_proxies|headgate_certificates|headgate_xds_(acks|nacks|streams)_total|headgate_build_.*_count"
-        found = collector.ask(f'{{__name__=~"{names}", state=~"|InSync"}}')
-        return {item["metric"]["__name__"]: float(item["value"][1]) for item in found}
+        series = collector.ask(f'{{__name__=~"{names}", state=~"|InSync"}}')
+        return {sample["metric"]["__name__"]: float(sample["value"][1]) for sample in series}
 
     proxies = len(shop.mesh.sidecars()) + 1
     found = until(lambda: (found := healthy()).get("headgate_proxies") == proxies and found)

@@ -489,14 +489,15 @@ async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: Asgi
 
 async def test_the_apiservices_have_the_lowest_priority() -> None:
     """R81. With a higher priority, `kubectl get pods` would return metrics."""
-    found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM", MeshOptions())}
-    assert set(found) == {
+    services = api_services("mesh/metrics", b"PEM", MeshOptions())
+    specs = {service["metadata"]["name"]: service["spec"] for service in services}
+    assert set(specs) == {
         "v1beta1.inspect.headgate.dev",
         "v1beta1.traffic.metrics.k8s.io",
         "v1beta1.mesh.metrics.k8s.io",
         "v1alpha1.metrics.smi-spec.io",
     }
-    spec = found["v1beta1.mesh.metrics.k8s.io"]
+    spec = specs["v1beta1.mesh.metrics.k8s.io"]
     assert spec["service"] == {"namespace": "mesh", "name": "metrics", "port": 443}
     assert (spec["group"], spec["version"], spec["caBundle"]) == ("mesh.metrics.k8s.io", "v1beta1", "UEVN")
-    assert all(one["groupPriorityMinimum"] < 1000 for one in found.values())
+    assert all(one["groupPriorityMinimum"] < 1000 for one in specs.values())

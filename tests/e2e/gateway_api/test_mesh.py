@@ -77,7 +77,7 @@ def test_paths_and_headers_in_the_mesh(mesh_site: Site) -> None:
 
 @pytest.mark.conformance("MeshHTTPRouteWeight")
 def test_weights_in_the_mesh(mesh_site: Site) -> None:
-    """On busy machines, a proxy now and then sends a request again on a new connection, which takes a further turn of the cycle."""
+    """On a busy cluster, one request of 500 went to the other version in two runs; the cause is not proven."""
     address = echo(mesh_site, rule_of("v1:70", "v2:30"))
     answers = Counter(mesh_site.ask(address, "echo/").answered_by for _ in range(500))
     assert answers.total() == 500
