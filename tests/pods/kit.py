@@ -160,7 +160,7 @@ def _up() -> None:
         raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
     try:
         sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
-        _run(_kit() / "build-image", IMAGE, *ENVIRONMENT, "--env", sync)
+        build_image(IMAGE, *ENVIRONMENT, "--env", sync)
         _weigh_pods()
     except AssertionError as error:
         _down()
