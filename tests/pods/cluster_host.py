@@ -7,6 +7,7 @@ test, the objects that it applied are deleted, and the Gateway gets its first li
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from tests.api_client import Api
@@ -14,6 +15,7 @@ from tests.e2e.gateway_api.hosts import NAMES, SiteBackend
 from tests.e2e.gateway_api.objects import edge_gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.pods.conftest import (
+    SIDECAR,
     SYSTEM,
     Cluster,
     app_deployment,
@@ -35,6 +37,15 @@ SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
     f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
 }
 """The protocol and the port of each server in the pod `protocols`."""
+STATS = """
+import http.client, socket, sys
+connection = http.client.HTTPConnection("admin")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect("/run/headgate/admin.sock")
+connection.request("GET", "/stats?filter=" + sys.argv[1])
+print(connection.getresponse().read().decode())
+"""
+"""Prints the counters of an Envoy whose names match a quoted regular expression."""
 
 
 class ClusterHost:
@@ -162,6 +173,10 @@ class ClusterHost:
 
     def ask_in_mesh(self, request: Request) -> Answer:
         return self._pods[SITE, "client"].ask(request)
+
+    def client_stats(self, pattern: str) -> str:
+        program = ("-n", SITE, "exec", "deployment/client", "-c", SIDECAR, "--", "python3", "-c", STATS, quote(pattern))
+        return until(lambda: self._cluster.kubectl(*program), "counters of a proxy")  # `kubectl exec` may lose them
 
     def reset(self) -> None:
         """Delete what a test has applied, and restore the objects that all tests share."""

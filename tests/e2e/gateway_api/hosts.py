@@ -6,6 +6,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
 from tests.e2e.manifests import counting_deployment, endpoints, external, protocol_service, service_manifest
@@ -79,6 +80,9 @@ class Host(Protocol):
     def ask_in_mesh(self, request: Request) -> Answer:
         """Send a request from a client in the mesh."""
 
+    def client_stats(self, pattern: str) -> str:
+        """Return the counters of the client's proxy in the mesh whose names match a regular expression, as lines `NAME: VALUE`."""
+
 
 class Machine:
     """One machine: `headgate up`, with backends in the test's process."""
@@ -144,6 +148,9 @@ class Machine:
     def ask_in_mesh(self, request: Request) -> Answer:
         """Send a request to the node's gateway, which serves the Services of the mesh to clients without a sidecar."""
         return self._mesh.ask(request)
+
+    def client_stats(self, pattern: str) -> str:
+        return self._mesh.envoy(f"/stats?filter={quote(pattern)}").decode()
 
     def close(self) -> None:
         """Stop the servers that don't belong to the network."""

@@ -29,6 +29,11 @@ class Site:
         self._ask = self.host.ask_in_mesh
         return self
 
+    def new_cycles(self) -> int:
+        """Return how many cycles of weights the client's proxy in the mesh has cut short: by a retry, or by new endpoints."""
+        counters = self.host.client_stats(r"^cluster[.].*[.](upstream_rq_retry|update_success)$")
+        return sum(int(line.rpartition(": ")[2]) for line in counters.splitlines() if line)
+
     def neighbor(self) -> "Site":
         """Return a site in a second namespace."""
         return Site(self.host, self.host.neighbor(self.namespace))
