@@ -15,6 +15,7 @@ from tests.e2e.gateway_api.hosts import NAMES, SiteBackend
 from tests.e2e.gateway_api.objects import edge_gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.pods.conftest import (
+    INSPECT,
     SIDECAR,
     SYSTEM,
     Cluster,
@@ -22,6 +23,7 @@ from tests.pods.conftest import (
     http_service,
     mesh_namespace,
     until,
+    wait_compiled,
     wait_for_port,
 )
 from tests.pods.kit import SECOND_IMAGE
@@ -32,7 +34,6 @@ from headgate.kinds import names_of
 from headgate.resources.gateway_api.proxies import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
-INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
     f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
 }
@@ -221,8 +222,9 @@ class ClusterHost:
 def settle(api: Api) -> None:
     """Wait until all stored objects are compiled, and all connected proxies have the result."""
 
+    wait_compiled(api)
+
     def is_active() -> bool:
-        api.call("GET", f"{INSPECT}/findings")  # answers once all stored objects are compiled
         proxies = api.call("GET", f"{INSPECT}/proxies")["items"]
         states = {item["node"]: item["status"]["state"] for item in proxies}
         assert set(states.values()) <= {"InSync", "Disconnected"}, states

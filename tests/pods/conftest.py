@@ -33,6 +33,7 @@ PATIENCE_S = 120
 POLL_S, COMMAND_POLL_S = 0.1, 0.5
 T = TypeVar("T")
 SYSTEM = "headgate-system"
+INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 INSTALLED = "installed"
 ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
@@ -185,15 +186,20 @@ class Cluster:
         Kubernetes writes them. Sidecars of pods that are being deleted don't matter.
         """
 
+        compiled: list[str] = []
+
         def in_sync() -> bool:
             pods, services, slices = (
                 self.get(kind, namespace)["items"] for kind in ("pods", "services", "endpointslices")
             )
             for service in services:
                 assert _endpoints(service, slices) == _ready_addresses(service, pods), service["metadata"]["name"]
+            stored = [item["metadata"]["resourceVersion"] for item in (*pods, *services, *slices)]
+            if stored != compiled:
+                wait_compiled(self.api)
+                compiled[:] = stored
             nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if _has_sidecar(pod)}
-            self.api.call("GET", "/apis/inspect.headgate.dev/v1beta1/findings")  # waits for all stored objects
-            proxies = self.api.call("GET", "/apis/inspect.headgate.dev/v1beta1/proxies")["items"]
+            proxies = self.api.call("GET", f"{INSPECT}/proxies")["items"]
             return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
 
         until(in_sync, f"sidecars of {namespace} in sync")
@@ -219,6 +225,11 @@ class Cluster:
         kept = f"/tmp/{uuid.uuid4()}"
         output = self.kubectl(*target, "sh", "-c", RUN_ONCE, program, kept, *arguments)
         return json.loads(output or until(lambda: self.kubectl(*target, "cat", kept), "the output of a program"))
+
+
+def wait_compiled(api: Api) -> None:
+    """Wait until all stored objects are compiled. headgate lists one object of each kind for this call."""
+    api.call("GET", f"{INSPECT}/findings")
 
 
 def _merge_patch(before: Object, after: Object) -> Object:
