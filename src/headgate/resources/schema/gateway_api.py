@@ -25,7 +25,7 @@ _STRICTER: Mapping[str, Schema] = {
             "ExtensionRef",
             "RequestRedirect",
             "URLRewrite",
-        ]  # without CORS, which headgate does not implement
+        ]  # without CORS and ExternalAuth, which headgate does not implement
     },
     # Envoy rejects the whole configuration if the name of a header is invalid.
     "HTTPHeaderFilter.remove.items": {"format": "header"},
@@ -33,6 +33,11 @@ _STRICTER: Mapping[str, Schema] = {
     "HTTPURLRewriteFilter.hostname": _HOSTNAME,
 }
 _LOOSER: Mapping[str, Schema] = {
+    # Clusters with earlier releases have objects that v1.6 rejects.
+    "HTTPHeader.value": {"pattern": None},
+    "HTTPHeaderMatch.value": {"pattern": None},
+    "HTTPRouteRetry.attempts": {"minimum": 0},
+    "TCPRouteSpec.rules": {"maxItems": 16},
     "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48).
     # The published API allows `None` for ListenerSets only.
     "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},
@@ -40,7 +45,7 @@ _LOOSER: Mapping[str, Schema] = {
         "Validation of client certificates; headgate ignores it."
     ),  # a field of the API up to v1.3
 }
-"""Changes to the schema of a type or of a field, by its path."""
+"""Changes to the schema of a type or of a field, by its path. A value of None removes a key."""
 _COMMON, _REFERENCE = "*", "reference"
 _REFERENCES = ("Reference", "BackendRef", "ReferenceGrantTo")
 """How the names of types end whose objects refer to other objects."""
@@ -51,7 +56,10 @@ def gateway_api() -> dict[str, Schema]:
     data = Path(__file__).with_name("gateway_api.json").read_bytes()
     definitions: dict[str, Any] = msgspec.json.decode(data)["definitions"]
     for place, changes in {**_STRICTER, **_LOOSER}.items():
-        _part(definitions, place).update(changes)
+        part = _part(definitions, place)
+        part.update(changes)
+        for key in [key for key, value in changes.items() if value is None]:
+            del part[key]
     texts = msgspec.json.decode(Path(__file__).with_name("gateway_api_texts.json").read_bytes())
     for name, schema in definitions.items():
         _describe(name.rpartition(".")[2], schema, texts)
