@@ -49,7 +49,7 @@ SUPPORTED = words(
     """
     GatewayAddressEmpty GatewayHTTPListenerIsolation GatewayHTTPSListenerDetectMisdirectedRequests GatewayPort8080
     GatewayStaticAddresses
-    GRPCRouteNamedRouteRule
+    GRPCRouteNamedRouteRule HTTPRouteCORS
     HTTPRoute303RedirectStatusCode HTTPRoute307RedirectStatusCode HTTPRoute308RedirectStatusCode
     HTTPRouteBackendProtocolH2C HTTPRouteBackendProtocolWebSocket HTTPRouteBackendRequestHeaderModification
     HTTPRouteBackendTimeout HTTPRouteDestinationPortMatching HTTPRouteHostRewrite HTTPRouteMethodMatching
@@ -65,7 +65,7 @@ UNSUPPORTED = words(
     """
     BackendTLSPolicy BackendTLSPolicySANValidation
     GatewayBackendClientCertificate GatewayFrontendClientCertificateValidation
-    GatewayFrontendClientCertificateValidationInsecureFallback GatewayInfrastructurePropagation HTTPRouteCORS
+    GatewayFrontendClientCertificateValidationInsecureFallback GatewayInfrastructurePropagation
     ListenerSet MeshConsumerRoute
     """
 )
@@ -104,6 +104,7 @@ TESTED: Mapping[str, str] = {
     "Gateway HTTPRoute HTTPRouteBackendProtocolWebSocket": "HTTPRouteBackendProtocolWebSocket",
     "Gateway HTTPRoute HTTPRouteBackendRequestHeaderModification": "HTTPRouteRequestHeaderModifierBackendWeights",
     "Gateway HTTPRoute HTTPRouteBackendTimeout": "HTTPRouteTimeoutBackendRequest",
+    "Gateway HTTPRoute HTTPRouteCORS": "HTTPRouteCORS",
     "Gateway HTTPRoute HTTPRouteDestinationPortMatching": "HTTPRouteInvalidParentRefNotMatchingListenerPort",
     "Gateway HTTPRoute HTTPRouteHostRewrite": "HTTPRouteRewriteHost",
     "Gateway HTTPRoute HTTPRouteMethodMatching": "HTTPRouteMethodMatching",

@@ -163,6 +163,8 @@ def _rule(draw: st.DrawFn) -> Object:
         for backend in backends:
             if draw(st.booleans()):
                 backend["filters"] = _edits(draw, matches, path=len(backends) == 1)
+    elif kind == 8:
+        rule["filters"] = [{"type": "CORS", "cors": draw(POLICIES)}]
     elif kind == 4:
         copied_to = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
         rule["filters"] = [_mirror(draw, name) for name in copied_to]
@@ -235,6 +237,19 @@ FRACTIONS: Sequence[Object] = (
     {"fraction": {"numerator": 1, "denominator": 4}},
 )
 PARENTS = _parents()
+ORIGINS = ("https://a.org", "https://b.a.org", "http://b.org:8080", "null")
+POLICIES = st.fixed_dictionaries(
+    {"allowOrigins": st.sampled_from((["*"], ["https://a.org", "https://*.a.org"], []))},
+    optional={
+        "allowMethods": st.sampled_from((["*"], ["GET", "PUT"])),
+        "allowHeaders": st.just(["x-a"]),
+        "allowCredentials": st.booleans(),
+    },
+)
+PREFLIGHTS = st.tuples(st.sampled_from(ORIGINS), st.sampled_from(("GET", "PUT", ""))).map(
+    lambda drawn: [("Origin", drawn[0]), ("Access-Control-Request-Method", drawn[1])]
+)
+"""Headers of preflights: their origin, and the method that they announce, which is empty in requests that are none."""
 REDIRECTS: dict[str, Sequence[Any]] = {
     "hostname": ("b.org", "c.example.com"),
     "scheme": ("http", "https"),

@@ -235,6 +235,10 @@ def requests(draw: st.DrawFn) -> Sent:
         headers += draw(st.lists(st.sampled_from(USERS), max_size=2))
     if not draw(MOSTLY):
         headers += draw(odd_headers.lists(http1=True))
+    method = draw(st.sampled_from(SENT_METHODS))
+    if draw(SELDOM):
+        headers += draw(routes.PREFLIGHTS)
+        method = "OPTIONS"
     authority = draw(st.sampled_from(authorities[via]))
     number = draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else number
     server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(routes.SERVER_NAMES))
@@ -243,7 +247,7 @@ def requests(draw: st.DrawFn) -> Sent:
         port=number,
         via=via,
         authority=authority,
-        method=draw(st.sampled_from(SENT_METHODS)),
+        method=method,
         target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
         headers=tuple(headers),
         server_name=server_name if via == "gateway" and number in routes.SECURE else "",

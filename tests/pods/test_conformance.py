@@ -5,7 +5,8 @@ from contextlib import closing
 
 import pytest
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.gateway_api.test_gateways import *  # noqa: F403 - all tests of the module
+from tests.e2e.gateway_api.test_cors import *  # noqa: F403 - all tests of the module
+from tests.e2e.gateway_api.test_gateways import *  # noqa: F403
 from tests.e2e.gateway_api.test_grpc_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_route_extensions import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403

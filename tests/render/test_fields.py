@@ -48,7 +48,7 @@ RENDERED = {
     Query: "name text",
     Redirect: "status scheme hostname port path",
     Rewrite: "hostname path",
-    Route: "split match name origin redirect filters mirrors timeouts retry",
+    Route: "split match name origin redirect cors filters mirrors timeouts retry",
     RouteTable: "ref routes protocol resilience",
     Split: "targets broken sticky order",
     Sticky: "kind name",
@@ -86,3 +86,10 @@ def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> No
         ("Service default/shop", "annotations about failing endpoints"),
         ("HTTPRoute default/edge", "retry"),
     ]
+
+
+def test_cors_policies_are_omissions_of_their_rules() -> None:
+    found = [item for item in select(compiled("gw-cors").mesh).omissions if item.reason is OmissionReason.CORS]
+    assert {(str(item.origin), item.where, item.what) for item in found} == {
+        ("HTTPRoute default/cors", f"route {number}", "CORS filter") for number in range(3)
+    }

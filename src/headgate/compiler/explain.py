@@ -12,6 +12,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
 from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
+from headgate.model import cors
 from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion, copies, decide, host_fits, without_port
 from headgate.model.hash_slots import slot_range_at
@@ -149,6 +150,8 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
 def _route_filters(route: Route) -> Iterator[str]:
     if route.redirect:
         yield redirect_words(route.redirect)
+    if route.cors:
+        yield f"answer preflight requests (CORS): {cors.words(route.cors)}"
     yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"

@@ -123,6 +123,8 @@ NAMES = MappingProxyType(
         "TlsInspector": "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
         # routes
         "CorsPolicy": "envoy.config.route.v3.CorsPolicy",
+        "HttpCors": "envoy.extensions.filters.http.cors.v3.Cors",
+        "HttpCorsPolicy": "envoy.extensions.filters.http.cors.v3.CorsPolicy",
         "DirectResponseAction": "envoy.config.route.v3.DirectResponseAction",
         "HeaderMatcher": "envoy.config.route.v3.HeaderMatcher",
         "HttpStatus": "envoy.type.v3.HttpStatus",

@@ -20,6 +20,7 @@ from headgate.envoy import names
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
+from headgate.model.cors import Cors
 from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
@@ -77,6 +78,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     clusters: tuple[ClusterWeight, ...] = ()
     status: int = 0
     redirect: Redirect | None = None
+    cors: Cors | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorPlan, ...] = ()
     timeouts: Timeouts = Timeouts()
@@ -153,7 +155,12 @@ class Planner:
         if route.redirect:
             redirect = complete_redirect(route.redirect, listener)
             return PlannedRoute(
-                match=route.match, redirect=redirect, filters=route.filters, origin=origin, name=route.name
+                match=route.match,
+                redirect=redirect,
+                cors=route.cors,
+                filters=route.filters,
+                origin=origin,
+                name=route.name,
             )
         weighted, status = self._weighted(route)
         return PlannedRoute(
@@ -162,6 +169,7 @@ class Planner:
             name=route.name,
             clusters=weighted,
             status=status,
+            cors=route.cors,
             filters=route.filters,
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from headgate.envoy import draw, pb, tap
+from headgate.envoy import cors, draw, pb, tap
 from headgate.envoy.durations import duration
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
@@ -95,6 +95,8 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
         draw.enable_later(message)
     if planned.draws:
         draw.enable(message, [share.weight for share in planned.clusters])
+    if planned.cors:
+        cors.enable(message, planned.cors)
     if planned.redirect:
         message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
         omit_default_port(message, planned.redirect)

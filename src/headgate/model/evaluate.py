@@ -13,6 +13,7 @@ from msgspec import structs
 
 from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_port, pod_authorities, pods, resolve
+from headgate.model.cors import PREFLIGHT, preflight_answer
 from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import (
@@ -41,6 +42,7 @@ NO_SUCH_HOST, NO_SUCH_PORT = "NoSuchHost", "NoSuchPort"
 MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
+PREFLIGHT_REQUEST = "PreflightRequest"
 
 EntryPort = PortRef | GatewayPort
 
@@ -243,7 +245,8 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
         unmet = first_unmet(route.match, parts)
         tried.append(TriedRoute(route=route, unmet=unmet))
         if unmet is None:
-            portions = shares(route, ready)
+            answer = preflight_answer(route.cors, sanitized.request)
+            portions = _proxy_response(PREFLIGHT, PREFLIGHT_REQUEST, answer) if answer else shares(route, ready)
             key = user_key(route.split.sticky, parts)
             return Decision(
                 sanitized=sanitized,

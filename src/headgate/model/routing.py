@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from headgate.model.cors import Cors
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
 from headgate.model.probes import HealthCheck, PortCheck
@@ -288,7 +289,7 @@ class Route(Value, frozen=True, kw_only=True):
     `origin` is the object that defines the route; None for a Service without routes. `name` is unique in the origin:
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
     splits with matches, the rule becomes several routes; `split_matches` has the matches that the requests of this
-    route fit. With `redirect`, the proxy answers with a redirect. Without `retry`, `envoy.retries` has the default.
+    route fit. With `redirect`, the proxy answers with a redirect; with `cors`, it answers preflights. Without `retry`, `envoy.retries` has the default.
     """
 
     split: Split
@@ -297,6 +298,7 @@ class Route(Value, frozen=True, kw_only=True):
     origin: Key | None = None
     split_matches: tuple[SplitMatch, ...] = ()
     redirect: Redirect | None = None
+    cors: Cors | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()

@@ -6,6 +6,7 @@ from fractions import Fraction
 from msgspec import structs
 
 from headgate.compiler.resilience_words import words
+from headgate.model.cors import Cors
 from headgate.model.evaluate import copies, shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
 from headgate.model.routing import Endpoint, PortRef, Protocol, Route, Sticky, Target
@@ -49,6 +50,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     receivers: tuple[ReceivedShare, ...]
     protocol: Protocol = Protocol.HTTP
     redirect: Redirect | None = None
+    cors: Cors | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
     timeouts: Timeouts = Timeouts()
@@ -85,6 +87,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         receivers=tuple(sorted(_united(receivers), key=_order)),
         protocol=protocol,
         redirect=route.redirect,
+        cors=route.cors,
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
         timeouts=route.timeouts,

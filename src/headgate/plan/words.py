@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from headgate.compiler.explain import filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal
+from headgate.model import cors
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
@@ -133,6 +134,8 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
         yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
     if before.redirect != after.redirect:
         yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
+    if before.cors != after.cors:
+        yield f"CORS: {_cors(before)} -> {_cors(after)}"
     yield from _mirrors(before, after)
     for title, limit, later in (
         ("timeout of the request", before.timeouts.request, after.timeouts.request),
@@ -151,6 +154,10 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
 
 def _redirect(treatment: Treatment) -> str:
     return redirect_words(treatment.redirect) if treatment.redirect else "none"
+
+
+def _cors(treatment: Treatment) -> str:
+    return cors.words(treatment.cors) if treatment.cors else "none"
 
 
 def _limit(milliseconds: int) -> str:

@@ -13,6 +13,7 @@ class OmissionReason(enum.Enum):
     ACCESS = "Access"
     CLIENT_PROTOCOL = "ClientProtocol"
     COPY_PROTOCOL = "CopyProtocol"
+    CORS = "CORS"
     EMPTY_HEADER = "EmptyHeader"
     EXTERNAL_NAME = "ExternalName"
     FILTER = "Filter"

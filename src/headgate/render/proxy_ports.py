@@ -22,6 +22,7 @@ from headgate.model.routing import (
     RouteTable,
     Split,
 )
+from headgate.render.cors_omissions import cors_omissions
 from headgate.render.identities import identity_omissions, refs_of
 from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.resilience_omissions import resilience_omissions
@@ -145,6 +146,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         omissions=(
             *omissions,
             *identity_omissions(mesh, _routes(by_number.values())),
+            *cors_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )

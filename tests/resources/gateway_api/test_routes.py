@@ -103,6 +103,12 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
     ("obj", "field", "message"),
     [
         (edge_route(*[web_rule()] * 17), "spec.rules", "must have at most 16 entries, not 17"),
+        (
+            filtered({"type": "CORS", "cors": {"allowOrigins": ["*", "https://a.example"]}}),
+            f"{FILTER}.cors.allowOrigins",
+            "has '*' beside names",
+        ),
+        (filtered({"type": "CORS"}), f"{FILTER}.cors", "is missing: type CORS needs it"),
         (edge_route(), "spec.rules", "must have at least 1 entry"),
         (edge_route(web_rule(matches=[{}] * 65)), f"{RULE}.matches", "at most 64"),
         (

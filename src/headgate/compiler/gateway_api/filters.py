@@ -6,12 +6,13 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.model.cors import Cors
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
 from headgate.resources.gateway_api.routes import HeaderModifier, HTTPHeader, PathModifier, RequestMirror, RouteFilter
 from headgate.resources.meta import Key
 
 FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite")
-FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")
+FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror", "CORS")
 
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
@@ -50,6 +51,21 @@ def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
         hostname=request_redirect.hostname or "",
         port=request_redirect.port or 0,
         path=_path(request_redirect.path),
+    )
+
+
+def cors(written: Sequence[RouteFilter]) -> Cors | None:
+    """Return the policy for requests of other origins among the filters; None without one."""
+    policy = next((route_filter.cors for route_filter in written if route_filter.cors is not None), None)
+    if policy is None:
+        return None
+    return Cors(
+        origins=policy.allow_origins,
+        methods=policy.allow_methods,
+        headers=policy.allow_headers,
+        exposed=policy.expose_headers,
+        credentials=policy.allow_credentials,
+        max_age=policy.max_age,
     )
 
 

@@ -20,6 +20,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.matching.intersection import intersect
+from headgate.model.cors import announcing
 from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
@@ -175,7 +176,7 @@ def compile_rules(
             routes, notes, passed = _compiled(destinations, key, rule, field, route)
             findings += notes
             splits |= passed
-        for index, match in enumerate(rule.matches):
+        for index, match in enumerate(_with_preflights(rule)):
             ranked = rank(match, key, resource.metadata.creation_timestamp, number, index)
             requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
     return CompiledRoute(
@@ -191,6 +192,17 @@ def compile_rules(
     )
 
 
+def _with_preflights(rule: RouteRule) -> Iterator[Match]:
+    """Yield the matches of a rule, and with a CORS filter those of preflights for matches by method.
+
+    The method of a preflight is OPTIONS; a header names that of the request that it announces.
+    """
+    yield from rule.matches
+    for match in rule.matches if filters.cors(rule.filters) else ():
+        if match.methods and "OPTIONS" not in match.methods:
+            yield structs.replace(match, methods=("OPTIONS",), headers=(*match.headers, *announcing(match.methods)))
+
+
 def _compiled(
     destinations: Destinations, key: Key, rule: RouteRule, field: str, route: Route
 ) -> tuple[list[Route], list[Finding], set[Key]]:
@@ -199,7 +211,9 @@ def _compiled(
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
-    route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts, retry=rule.retry)
+    route = structs.replace(
+        route, filters=_changes(rule), cors=filters.cors(rule.filters), timeouts=rule.timeouts, retry=rule.retry
+    )
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"

@@ -18,6 +18,7 @@ FILTERS = {
     "RequestRedirect": "requestRedirect",
     "URLRewrite": "urlRewrite",
     "ExtensionRef": "extensionRef",
+    "CORS": "cors",
 }
 """The field that each type of filter uses."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -105,6 +106,7 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
                 message = "ReplacePrefixMatch needs a rule with exactly one match, of type PathPrefix"
                 yield Cause(f"{inside}.type", message)
         yield from _written_causes(route_filter, place)
+        yield from _cors_causes(part(route_filter, "cors"), f"{place}.cors")
         mirror = part(route_filter, "requestMirror")
         yield from _fraction_causes(part(mirror, "fraction"), f"{place}.requestMirror.fraction")
         if reference := part(mirror, "backendRef"):
@@ -112,6 +114,14 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
     if seen["RequestRedirect"] and seen["URLRewrite"]:
         message = "have a RequestRedirect and a URLRewrite, but no backend receives a redirected request: leave one of them out"
         yield Cause(f"{where}.filters", message)
+
+
+def _cors_causes(cors: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield a mistake for each list that has `*` beside names."""
+    for field in ("allowOrigins", "allowMethods", "allowHeaders", "exposeHeaders"):
+        names = cors.get(field)
+        if isinstance(names, list | tuple) and "*" in names and len(names) > 1:
+            yield Cause(f"{where}.{field}", "has '*' beside names; '*' stands for all, so leave the names out")
 
 
 def _written_causes(route_filter: Mapping[str, Any], place: str) -> Iterator[Cause]:

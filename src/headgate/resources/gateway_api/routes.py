@@ -91,6 +91,17 @@ class RequestMirror(Input, frozen=True, kw_only=True):
     fraction: Fraction | None = None
 
 
+class CORS(Input, frozen=True, kw_only=True):
+    """Which websites' scripts may send requests and read the responses. Lists contain names, or only `*`."""
+
+    allow_origins: tuple[str, ...] = ()
+    allow_methods: tuple[str, ...] = ()
+    allow_headers: tuple[str, ...] = ()
+    expose_headers: tuple[str, ...] = ()
+    allow_credentials: bool = False
+    max_age: int = 5
+
+
 class RouteFilter(Input, frozen=True, kw_only=True):
     """A filter of requests or responses; `type` says which field is set."""
 
@@ -101,12 +112,14 @@ class RouteFilter(Input, frozen=True, kw_only=True):
         "RequestRedirect",
         "URLRewrite",
         "ExtensionRef",
+        "CORS",
     ]
     request_header_modifier: HeaderModifier | None = None
     response_header_modifier: HeaderModifier | None = None
     request_mirror: RequestMirror | None = None
     request_redirect: RequestRedirect | None = None
     url_rewrite: URLRewrite | None = None
+    cors: CORS | None = None
 
 
 class RouteBackend(BackendReference, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ _STRICTER: Mapping[str, Schema] = {
             "ExtensionRef",
             "RequestRedirect",
             "URLRewrite",
-        ]  # without CORS and ExternalAuth, which headgate does not implement
+            "CORS",
+        ]  # without ExternalAuth, which headgate does not implement
     },
     # Envoy rejects the whole configuration if the name of a header is invalid.
     "HTTPHeaderFilter.remove.items": {"format": "header"},
