@@ -9,11 +9,8 @@ from headgate.options import OPTIONS, MeshOptions, given_options, parse_metrics_
 
 SOURCE = Path(__file__).parents[1] / "src/headgate"
 READERS = {
-    "custom_metrics": {
-        "api/computed_groups.py": "the group that it registers",
-        "kubernetes/install/installer.py": "the check for another server of the group",
-        "kubernetes/install/roles.py": "the permission for the group's APIService",
-    },
+    "custom_metrics": {"api/computed_groups.py": "the group that it registers"},
+    "external_metrics": {"api/computed_groups.py": "the group that it registers"},
     "node_agent": {
         "admission/sidecar_containers.py": "the init container of a pod",
         "kubernetes/install/manifests.py": "the agent's DaemonSet, and the label of its namespace",

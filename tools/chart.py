@@ -301,7 +301,7 @@ def _with_table(place: re.Pattern[str], table: str, text: str) -> str:
 def permissions() -> str:
     """Return the table of the control plane's permissions."""
     rows = ["| Role | Resources | Verbs | Without them |\n|---|---|---|---|\n"]
-    for role in roles(MeshOptions(custom_metrics=True, cert_manager_issuer=IssuerRef(name=""))):
+    for role in roles(MeshOptions(custom_metrics=True, external_metrics=True, cert_manager_issuer=IssuerRef(name=""))):
         place = f" in `{role.namespace}`" if role.namespace else ""
         for rule in role.rules:
             group = f" of {rule.group}" if rule.group else ""

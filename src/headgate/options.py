@@ -207,6 +207,15 @@ class MeshOptions(Settings, frozen=True, kw_only=True):
             cluster=True,
         ),
     ] = False
+    external_metrics: Annotated[
+        bool,
+        Option(
+            help="Serve external.metrics.k8s.io to Flagger and to HorizontalPodAutoscalers. A cluster can have only one"
+            " server of this group.",
+            value="externalMetrics.enabled",
+            cluster=True,
+        ),
+    ] = False
     aggregated_apis: Annotated[
         bool,
         Option(

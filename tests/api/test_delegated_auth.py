@@ -162,6 +162,7 @@ async def test_discovery_is_authorized_by_its_path(client: AggregationClient, re
     answer = await client.call("GET", "/apis", accept=accept, **JANE)
     assert {one["metadata"]["name"] for one in answer.body["items"]} == {
         "custom.metrics.k8s.io",
+        "external.metrics.k8s.io",
         "inspect.headgate.dev",
         "traffic.metrics.k8s.io",
         "mesh.metrics.k8s.io",

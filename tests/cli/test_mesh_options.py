@@ -57,10 +57,10 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         "otlp-collector": "collector:4318",
         "nginx-image": "registry.example/nginx:1",
     }
-    flags = {"--custom-metrics", "--aggregated-apis", "--node-agent"}
+    flags = {"--custom-metrics", "--external-metrics", "--aggregated-apis", "--node-agent"}
     assert {f"--{name}" for name in texts} | flags == {declared.flag for declared in OPTIONS.values()}
     options = [*(f"--{name}={text}" for name, text in texts.items()), "--custom-metrics", "--no-aggregated-apis"]
-    options.append("--node-agent")
+    options += ["--external-metrics", "--node-agent"]
     container = pod_spec_in(run("install", "--dry-run", *options).out)["containers"][0]
     started: list[Options] = []
 
@@ -84,6 +84,7 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         pull_secrets=("registry",),
         cert_manager_issuer=IssuerRef(name="mesh", kind="ClusterIssuer"),
         custom_metrics=True,
+        external_metrics=True,
         aggregated_apis=False,
         node_agent=True,
         metrics_by="pod",

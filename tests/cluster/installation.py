@@ -12,7 +12,9 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.names import NAMESPACE
 
-VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", options={"custom_metrics": "true"})
+VALUES = Values(
+    image="headgate:1", budget_version="policy/v1beta1", options={"custom_metrics": "true", "external_metrics": "true"}
+)
 WITHOUT_APIS = Values(image="headgate:1", budget_version="policy/v1beta1", options={"aggregated_apis": ""})
 """An installation without APIServices: each change to one costs the API server half a second of processor time."""
 SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SEED = "/apis/traffic.metrics.k8s.io/v1beta1"
 CORE = "/api/v1/namespaces/default"
@@ -149,7 +150,7 @@ class RegisteredMetrics:
 
     async def ready(self) -> None:
         """Wait until the API server forwards requests."""
-        for service in api_services("mesh/metrics", b"", MeshOptions(custom_metrics=True)):
+        for service in api_services("mesh/metrics", b"", MeshOptions(custom_metrics=True, external_metrics=True)):
             group, version = service["spec"]["group"], service["spec"]["version"]
             await self.settled("", f"/apis/{group}/{version}")
 
@@ -207,7 +208,9 @@ def _published(cluster: KubeApiServer, authority: bytes, port: int) -> Iterator[
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
     before = {}
-    for service in api_services("mesh/metrics", authority, MeshOptions(custom_metrics=True), port=port):
+    for service in api_services(
+        "mesh/metrics", authority, MeshOptions(custom_metrics=True, external_metrics=True), port=port
+    ):
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
         _, before[path] = cluster.call("GET", path)
         _replace_spec(cluster, path, service["spec"])
@@ -331,7 +334,9 @@ async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics
         assert (await way("gustav", f"{DEFAULT}/pods"))[0] == 403
 
 
-async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics: RegisteredMetrics) -> None:
+async def test_the_autoscaler_reads_custom_and_external_metrics_with_its_default_role(
+    metrics: RegisteredMetrics,
+) -> None:
     """R102. Kubernetes' own ClusterRole of the HorizontalPodAutoscaler controller allows it."""
     _, groups = await metrics.through("", "/apis")
     (group,) = [one for one in groups["groups"] if one["name"] == "custom.metrics.k8s.io"]
@@ -343,6 +348,8 @@ async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics
         code, found = await way(AUTOSCALER, pods)
         assert (code, [item["value"] for item in found["items"]]) == (200, ["3500m", "300m"])
         code, found = await way(AUTOSCALER, f"{CUSTOM}/namespaces/default/deployments.apps/web/requests_per_second")
+        assert (code, [item["value"] for item in found["items"]]) == (200, ["3800m"])
+        code, found = await way(AUTOSCALER, f"{EXTERNAL}/requests_per_second?labelSelector=deployment%3Dweb")
         assert (code, [item["value"] for item in found["items"]]) == (200, ["3800m"])
 
 

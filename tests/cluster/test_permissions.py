@@ -29,7 +29,7 @@ from headgate.resources.registry import find_written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROLES = roles(MeshOptions(custom_metrics=True))
+ROLES = roles(MeshOptions(custom_metrics=True, external_metrics=True))
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SHOP = "/api/v1/namespaces/shop"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
@@ -167,7 +167,7 @@ async def start(cluster: KubeApiServer, shop: None) -> AsyncIterator[Start]:
         patch.setattr(registration, "RESTORE_S", 1.0)
         patch.setattr(Backoff, "next_pause", lambda _backoff: 1.0)  # a denied request succeeds soon after it is granted
         changed = stack.enter_context(without(cluster, *VERBS))
-        async with running(cluster, patch, custom_metrics=True) as plane:
+        async with running(cluster, patch, custom_metrics=True, external_metrics=True) as plane:
             await eventually(
                 lambda: not any(unnamed(plane.log, *rule, verb) for rule in changed for verb in rule[1].verbs)
             )

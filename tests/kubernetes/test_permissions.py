@@ -100,9 +100,13 @@ def test_a_permission_that_no_role_has_is_named_too() -> None:
     )
 
 
-def test_custom_metrics_add_permissions_for_one_object() -> None:
-    more = set(permissions_of(roles(MeshOptions(custom_metrics=True)))) - set(permissions_of(ROLES))
-    assert {one.name for one in more} == {"v1beta2.custom.metrics.k8s.io"}
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("custom_metrics", "v1beta2.custom.metrics.k8s.io"), ("external_metrics", "v1beta1.external.metrics.k8s.io")],
+)
+def test_a_requested_group_adds_permissions_for_one_object(option: str, name: str) -> None:
+    more = set(permissions_of(roles(MeshOptions(**{option: True})))) - set(permissions_of(ROLES))
+    assert {permission.name for permission in more} == {name}
 
 
 def test_records_about_denied_requests_are_dropped_and_all_else_is_logged() -> None:

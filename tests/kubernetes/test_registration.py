@@ -184,7 +184,11 @@ async def test_the_bundle_of_custom_metrics_is_written_only_if_headgate_serves_t
     writes = 5 if is_written else 4
     monkeypatch.setattr(module, "RESTORE_S", 0)
     path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
-    spec = {"group": "custom.metrics.k8s.io", "service": {"namespace": "headgate-system", "name": service}}
+    spec = {
+        "group": "custom.metrics.k8s.io",
+        "version": "v1beta2",
+        "service": {"namespace": "headgate-system", "name": service},
+    }
     client.objects[path] = {"kind": "APIService", "metadata": {}, "spec": spec}
     async with running(client, MemoryStore(), Latest(credential("ROOTS")), custom_metrics=requested):
         await until(lambda: client.writes.get() == writes, client.writes)

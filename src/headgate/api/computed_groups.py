@@ -16,7 +16,7 @@ from headgate.api.inspect import schema as inspect_schema
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.inspect.registry import RESOURCES
 from headgate.api.inspect.resource import InspectPath
-from headgate.api.metrics import custom
+from headgate.api.metrics import custom, external
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
@@ -28,6 +28,8 @@ from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.schema.builders import Schema
 
+AGGREGATED = "aggregated_apis"
+"""The option of the mesh that registers the groups which only headgate serves."""
 ApiResources = list[dict[str, Any]]
 """Resources as in an APIResourceList."""
 
@@ -65,7 +67,7 @@ class ComputedGroup(NamedTuple):
     aggregated: Callable[[], ApiResources]
     paths: Callable[[], Mapping[str, Any]] = dict
     definitions: Callable[[], Mapping[str, Schema]] = dict
-    option: str = "aggregated_apis"
+    option: str = AGGREGATED
     local: bool = False
 
 
@@ -113,6 +115,14 @@ def _custom_resources() -> ApiResources:
         for resource in custom.RESOURCES
         for metric in custom.METRICS
     ]
+
+
+async def _external_metrics(handlers: Handlers, request: Request, path: external.ExternalMetricsPath) -> Response:
+    return await external.answer(handlers.metrics, request, path)
+
+
+def _external_resources() -> ApiResources:
+    return [api_resource(metric, external.LIST, ["list"], namespaced=True) for metric in custom.METRICS]
 
 
 async def _inspection(handlers: Handlers, request: Request, path: InspectPath) -> Response:
@@ -169,6 +179,14 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
             option="custom_metrics",
         ),
         ComputedGroup(
+            *external.EXTERNAL_METRICS,
+            external.parse_path,
+            _external_metrics,
+            resources=_external_resources,
+            aggregated=_external_resources,
+            option="external_metrics",
+        ),
+        ComputedGroup(
             resource_usage.GROUP,
             resource_usage.VERSION,
             resource_usage.parse_path,
@@ -184,3 +202,5 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
 """All groups, by name and version, in the order of discovery."""
 AGGREGATED_GROUPS = {key: group for key, group in COMPUTED_GROUPS.items() if not group.local}
 """The groups that the aggregated API server serves on a cluster."""
+REQUESTED_GROUPS = {key: group for key, group in AGGREGATED_GROUPS.items() if group.option != AGGREGATED}
+"""The groups that a cluster has only on request: another server may have them, and a cluster can have only one."""

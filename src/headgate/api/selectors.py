@@ -61,6 +61,11 @@ def label_selector_object(text: str) -> dict[str, Any]:
     return selector | ({"matchExpressions": expressions} if expressions else {})
 
 
+def keys_of_selector(text: str) -> frozenset[str]:
+    """Return the labels that the text of a label selector names. Raises ApiError 400."""
+    return frozenset(key for key, _, _ in _requirements(text))
+
+
 def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield label, operator (a key of `_OPERATORS`) and values for each part of a label selector."""
     for part in map(str.strip, _split_outside_parentheses(text)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from headgate.api.aggregated_server import api_services
-from headgate.api.metrics.custom import CUSTOM_METRICS
+from headgate.api.computed_groups import REQUESTED_GROUPS
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client
@@ -92,7 +92,8 @@ class Registration:
             yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
         for service in api_services(f"{NAMESPACE}/{NAME}", b"", self._options.mesh):
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
-            yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
+            served = service["spec"]["group"], service["spec"]["version"]
+            yield self._step(path, bundle, optional=served in REQUESTED_GROUPS)
 
     def _step(self, path: str, bundle: str, *, optional: bool = False) -> ReconcileStep:
         work = partial(self._amend, path, bundle, optional=optional)

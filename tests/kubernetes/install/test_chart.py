@@ -86,7 +86,10 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {"nodeAgent": {"enabled": True}, "imagePullSecrets": [{"name": "registry"}]},
         Values(image=IMAGE, options={"node_agent": "true", "pull_secrets": "registry"}),
     ),
-    "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, options={"custom_metrics": "true"})),
+    "metrics for autoscalers": (
+        {"customMetrics": {"enabled": True}, "externalMetrics": {"enabled": True}},
+        Values(image=IMAGE, options={"custom_metrics": "true", "external_metrics": "true"}),
+    ),
     "telemetry": (
         {
             "metrics": {"by": "pod", "source": "prometheus=https://prometheus.monitoring:9090/base"},

@@ -19,16 +19,17 @@ def found(kind: str, name: str = "headgate") -> Any:
     return one
 
 
-def test_custom_metrics_are_registered_only_on_request() -> None:
-    """Another server of the cluster may serve custom metrics."""
+@pytest.mark.parametrize("group", ["custom", "external"])
+def test_groups_of_other_servers_are_registered_only_on_request(group: str) -> None:
+    """Another server of the cluster may serve them."""
 
     def groups(values: Values) -> set[str]:
         return {item["spec"]["group"] for item in manifests(values) if item["kind"] == "APIService"}
 
-    assert "custom.metrics.k8s.io" not in groups(VALUES)
-    assert groups(Values(image="headgate:1", options={"custom_metrics": "true"})) == {
+    assert f"{group}.metrics.k8s.io" not in groups(VALUES)
+    assert groups(Values(image="headgate:1", options={f"{group}_metrics": "true"})) == {
         *groups(VALUES),
-        "custom.metrics.k8s.io",
+        f"{group}.metrics.k8s.io",
     }
 
 

@@ -138,7 +138,7 @@ class CustomMetricsApi:
         values = [
             (row.about, value)
             for row in await collect(_rows(answers, kind, path, query))
-            if (value := _value(row, path.metric, reading.window)) is not None
+            if (value := value_of(row, path.metric, reading.window)) is not None
         ]
         if not values and path.name != ALL:
             raise _unknown(path, query)
@@ -173,7 +173,7 @@ def _rows(answers: Answers, kind: str, path: CustomMetricsPath, query: Mapping[s
             yield row
 
 
-def _value(row: Row, metric: str, window: float) -> int | None:
+def value_of(row: Row, metric: str, window: float) -> int | None:
     """Return a metric in thousandths; None if it is unknown.
 
     Without requests, the traffic of an object is known only if one of its pods has a sidecar, which would report requests.

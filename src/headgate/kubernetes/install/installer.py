@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from headgate.admission.injection import NAMESPACE_NAME
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
-from headgate.api.metrics.custom import CUSTOM_METRICS
+from headgate.api.computed_groups import REQUESTED_GROUPS
 from headgate.errors import HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
@@ -21,7 +21,7 @@ from headgate.kubernetes.install.roles import ACCOUNT, roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
-from headgate.options import MeshOptions, given_options
+from headgate.options import OPTIONS, MeshOptions, given_options
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
@@ -210,10 +210,9 @@ class Installer:
     async def check_options(self, mesh: MeshOptions) -> Sequence[str]:
         """Return the namespaces without the label that the webhooks select.
 
-        Raises HeadgateError if a namespace does not exist, or if another server serves custom metrics.
+        Raises HeadgateError if a namespace does not exist, or if another server serves a group that headgate should serve.
         """
-        if mesh.custom_metrics:
-            await self._check_custom_metrics()
+        await self._check_requested_groups(mesh)
         unlabeled = []
         for name in mesh.namespaces:
             try:
@@ -226,15 +225,17 @@ class Installer:
                 unlabeled.append(name)
         return unlabeled
 
-    async def _check_custom_metrics(self) -> None:
-        """Raise HeadgateError if another server serves custom metrics: autoscalers would use headgate instead of it."""
-        for api_service in (await self._client.get(_API_SERVICES))["items"]:
-            if api_service["spec"].get("group") == CUSTOM_METRICS[0] and not is_own_api_service(api_service):
+    async def _check_requested_groups(self, mesh: MeshOptions) -> None:
+        """Raise HeadgateError if another server serves a requested group: its clients would use headgate instead of it."""
+        requested = {group.name: group.option for group in REQUESTED_GROUPS.values() if getattr(mesh, group.option)}
+        for api_service in (await self._client.get(_API_SERVICES))["items"] if requested else ():
+            group = api_service["spec"].get("group")
+            if group in requested and not is_own_api_service(api_service):
                 service = api_service["spec"].get("service") or {}
                 raise HeadgateError(
                     f"the APIService {api_service['metadata']['name']} names the Service"
-                    f" {service.get('namespace')}/{service.get('name')}, and a cluster can have only one server of custom metrics;"
-                    " remove that server and its APIService, or omit --custom-metrics"
+                    f" {service.get('namespace')}/{service.get('name')}, and a cluster can have only one server of {group};"
+                    f" remove that server and its APIService, or omit {OPTIONS[requested[group]].flag}"
                 )
 
     async def delete_created(self) -> None:

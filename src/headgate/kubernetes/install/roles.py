@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.aggregated_server import api_services
-from headgate.api.metrics.custom import CUSTOM_METRICS
+from headgate.api.computed_groups import REQUESTED_GROUPS, ComputedGroup
 from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
@@ -22,7 +22,7 @@ ACCOUNT = (
     ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"),
 )
 """The user name and the groups of the control plane's ServiceAccount."""
-CUSTOM_METRICS_ROLE, CERTIFICATE_REQUESTS_ROLE = f"{NAME}-custom-metrics", f"{NAME}-certificate-requests"
+CERTIFICATE_REQUESTS_ROLE = f"{NAME}-certificate-requests"
 NAMESPACE_ROLE = f"{NAME}-namespace"  # in each namespace of a mesh that is limited to namespaces
 _FOLLOW = ("list", "watch")
 _BUNDLE = ("get", "update")
@@ -63,7 +63,7 @@ def roles(mesh: MeshOptions) -> tuple[Role, ...]:
     return (
         Role("ClusterRole", NAME, "", (*(_part(rules, namespaced=False) if namespaces else rules), *_bundles())),
         *(_in_namespaces(rules, namespaces) if namespaces else ()),
-        *([_custom_metrics()] if mesh.custom_metrics else []),
+        *(_requested(group) for group in REQUESTED_GROUPS.values() if getattr(mesh, group.option)),
         *([_CERTIFICATE_REQUESTS] if mesh.cert_manager_issuer else []),
         Role("Role", NAME, NAMESPACE, tuple(_own())),
         Role("ClusterRole", "system:auth-delegator", "", tuple(_reviews()), binding=f"{NAME}-auth-delegator"),
@@ -167,11 +167,11 @@ def _bundles() -> Iterator[RoleRule]:
     yield RoleRule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, tuple(services))
 
 
-def _custom_metrics() -> Role:
-    name = ".".join(reversed(CUSTOM_METRICS))
-    without = f"HorizontalPodAutoscalers get no metrics {_STALE}"
-    rule = RoleRule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, (name,))
-    return Role("ClusterRole", CUSTOM_METRICS_ROLE, "", (rule,))
+def _requested(group: ComputedGroup) -> Role:
+    """Return the role for the APIService of a group that a cluster has only on request: `headgate-custom-metrics`."""
+    without = f"clients of {group.name}, such as HorizontalPodAutoscalers, get no metrics {_STALE}"
+    rule = RoleRule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, (f"{group.version}.{group.name}",))
+    return Role("ClusterRole", f"{NAME}-{group.option.replace('_', '-')}", "", (rule,))
 
 
 def _own() -> Iterator[RoleRule]:
