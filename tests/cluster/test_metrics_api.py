@@ -393,7 +393,7 @@ async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(me
 
 async def test_a_role_for_one_external_metric_gives_no_access_to_another_metric(metrics: RegisteredMetrics) -> None:
     """Flagger's ServiceAccount needs such a role."""
-    metrics.allow("flagger", "external.metrics.k8s.io", "success_rate", namespace="default")
+    metrics.allow("flagger", "success_rate", group="external.metrics.k8s.io")
     query = "labelSelector=deployment%3Dweb"
     await metrics.settled("flagger", f"{EXTERNAL}/success_rate?{query}")
     for way in (metrics.through, metrics.past):
