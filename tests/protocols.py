@@ -15,7 +15,7 @@ from tests.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Add
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 FREE_PORT = Address("127.0.0.1", 0)
-UPGRADE = "GET /chat HTTP/1.1\r\nhost: any\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+UPGRADE = "GET /chat HTTP/1.1\r\nhost: {host}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
 
 
 class HasAddress(Protocol):
@@ -141,11 +141,11 @@ async def connect_often(address: Address, count: int, *, tunnel: str = "") -> Co
     return Counter([(await talk(address, tunnel=tunnel)).greeting for _ in range(count)])
 
 
-async def upgrade(address: Address, send: str) -> Sequence[str]:
+async def upgrade(address: Address, send: str, host: str = "any") -> Sequence[str]:
     """Upgrade a connection to WebSocket; return the status, the server's first line, and the echo."""
     reader, writer = await asyncio.open_connection(*address)
     try:
-        writer.write(UPGRADE.encode())
+        writer.write(UPGRADE.format(host=host).encode())
         head = await reader.readuntil(b"\r\n\r\n")
         first = await reader.readline()
         writer.write(send.encode())

@@ -56,6 +56,7 @@ METAVARS = {
     "--label": "KEY=VALUE",
     "--limit": "NUMBER",
     "--listen": "ADDRESS",
+    "--localhost-port": "NUMBER",
     "--max-rps": "NUMBER",
     "--metrics": "FILE",
     "--metrics-address": "HOST:PORT",

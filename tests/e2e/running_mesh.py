@@ -429,6 +429,11 @@ class RunningMesh:
             return Request(self.proxy, **{"target": f"http://{host}/", "host": host, **more})
         return Request(self.address(service, port, namespace), **{"host": host, **more})
 
+    def request_by_name(self, host: str) -> Request:
+        """Return the request of a browser for a host below `.localhost`."""
+        port = self.ready["localhostPort"]
+        return Request(Address("127.0.0.1", port), host=f"{host}:{port}")
+
     def ask(self, request: Request) -> Answer:
         """Send one request."""
         return self.network.run(ask_once(request))

@@ -270,6 +270,7 @@ def test_the_machine_reaches_a_service_by_its_address(mesh: RunningMesh) -> None
     opener = build_opener(ProxyHandler({}))
     with pytest.raises(Exception, match="403"):
         opener.open(f"http://{host}:{port}/items", timeout=60)
+    assert mesh.ask(mesh.request_by_name("cart.localhost")).status == 403
 
 
 @pytest.mark.skipif(bool(namespaces.missing()), reason="needs root, to make a machine outside")

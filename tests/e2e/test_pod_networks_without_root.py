@@ -141,6 +141,7 @@ def test_a_pod_with_host_network_is_reached_by_its_service(mesh: RunningMesh) ->
     assert called(mesh, "near") == name
     assert mesh.ask(mesh.request("near", 8080)).body == name
     assert mesh.ask(mesh.request("near", 8080, via="proxy")).body == name
+    assert mesh.ask(mesh.request_by_name("near.localhost")).body == name
 
 
 def test_a_program_of_headgate_run_is_reached_by_its_service(mesh: RunningMesh) -> None:

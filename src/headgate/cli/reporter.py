@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,12 +15,13 @@ from headgate.cli.output import note, stdout
 from headgate.compiler.report import Finding
 from headgate.manifests.apply import ApplyResult
 from headgate.manifests.files import FileProblem
-from headgate.model import routing
+from headgate.model import localhost_names, routing
 from headgate.plane.status.conditions import few
 from headgate.resources.inspect import Severity
 from headgate.standalone.app import Running
 from headgate.standalone.pods.troubles import PodTrouble
 
+MOST_SERVICES = 100  # that `ready` prints
 UNCHANGED = "The objects of these files stay as they were; all other changes are applied."
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -101,18 +103,23 @@ class TextReporter:
         self._messages.heading = (
             f"  kubectl     source {env_file(current)}",
             f"  HTTP proxy  export http_proxy=http://{current.info.proxy}",
+            f"  browser     {localhost_names.url('SERVICE.NAMESPACE.localhost', current.info.localhost_port)}",
         )
         for line in self._messages.heading:
             console.print(line, soft_wrap=True)
         if current.info.metrics:
             console.print(f"  metrics     {current.info.metrics}", soft_wrap=True)
         protocols, services = current.live_state.protocols(), current.live_state.services()
+        urls = _urls(current)
         if not services:
             hint = "  There is no Service yet: add manifests to the directory, or apply them with kubectl."
             console.print(hint, soft_wrap=True)
-        for service, ports in services.items():
-            where = ", ".join(service_address(address, protocols[service][port]) for port, address in ports.items())
+        for service, ports in islice(services.items(), MOST_SERVICES):
+            addresses = (service_address(address, protocols[service][port]) for port, address in ports.items())
+            where = ", ".join((*urls.get(service, {}).values(), *addresses))
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
+        if (further := len(services) - MOST_SERVICES) > 0:
+            console.print(f"  and {further} more: kubectl get services --all-namespaces", soft_wrap=True)
         for gateway, ports in current.live_state.gateways().items():
             console.print(f"  {'gateway ' + gateway:<40} {', '.join(ports.values())}", soft_wrap=True)
         for finding in current.live_state.findings():
@@ -190,7 +197,9 @@ class JsonReporter:
                 "kubeconfig": current.info.kubeconfig,
                 "proxy": current.info.proxy,
                 "metrics": current.info.metrics,
+                "localhostPort": current.info.localhost_port,
                 "services": current.live_state.services(),
+                "urls": _urls(current),
                 "protocols": current.live_state.protocols(),
                 "gateways": current.live_state.gateways(),
                 "findings": [_finding_fields(finding) for finding in current.live_state.findings()],
@@ -234,6 +243,16 @@ def _pod_trouble_fields(trouble: PodTrouble) -> Mapping[str, Any]:
         "message": trouble.message,
         "exitCode": trouble.exit_code,
         "output": trouble.output,
+    }
+
+
+def _urls(current: Running) -> Mapping[str, Mapping[str, str]]:
+    """Return the URLs of each Service for browsers of this machine, by port: `{"default/website": {"80": "http://website.localhost:18080"}}`."""
+    port = current.info.localhost_port
+    names = current.live_state.localhost_names()
+    return {
+        service: {str(named.port): localhost_names.url(named.host, port) for named in of_service}
+        for service, of_service in names.items()
     }
 
 

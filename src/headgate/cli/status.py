@@ -18,6 +18,7 @@ from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.unready import blocked_deletions, unready_reasons
+from headgate.model.localhost_names import url
 from headgate.resources.mesh_status import (
     CertificateCounts,
     FindingCounts,
@@ -106,6 +107,8 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     if mesh.store:
         damaged = f", {pluralize(len(mesh.store.damaged), 'damaged object')}" if mesh.store.damaged else ""
         yield "store", Text(("writable" if mesh.store.writable else "can't be written") + damaged)
+    if mesh.localhost_port:
+        yield "browser", Text(url("SERVICE.NAMESPACE.localhost", mesh.localhost_port))
     yield "findings", _findings(mesh.findings)
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []

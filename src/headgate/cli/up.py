@@ -72,6 +72,16 @@ NetworkChoice = Annotated[
         " root or user namespaces. auto: pod where this machine allows it.",
     ),
 ]
+LocalhostPort = Annotated[
+    int,
+    typer.Option(
+        "--localhost-port",
+        metavar="NUMBER",
+        min=0,
+        max=65535,
+        help="Port of http://SERVICE.NAMESPACE.localhost on this machine; 0 chooses 18080, or another one if that is in use.",
+    ),
+]
 UpFormat = Literal["text", "json"]
 Output = Annotated[
     UpFormat,
@@ -109,6 +119,7 @@ def up(
     ca_cert: CaCert = None,
     ca_key: CaKey = None,
     metrics_address: MetricsAddress = "",
+    localhost_port: LocalhostPort = 0,
     network: NetworkChoice = "host",
     table: Annotated[bool, typer.Option("-w", "--watch", help="Show a live table of every split.")] = False,
     output: Output = "text",
@@ -136,6 +147,7 @@ def up(
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
+        localhost_port=localhost_port,
         network=network,
         network_fault=fault,
     )

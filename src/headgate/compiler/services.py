@@ -6,6 +6,7 @@ An ExternalName Service is an alias of a DNS name outside the mesh, which proxie
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from operator import attrgetter
 
 from headgate.compiler import service_fields
 from headgate.compiler.reasons import Reason
@@ -86,10 +87,13 @@ def address_of(service: Service) -> str:
 
 def frontend(name: str, service: Service, owners: Mapping[str, str], settings: Settings) -> Frontend:
     """Return the frontend of a Service; it has no address if an older Service owns the clusterIP."""
-    ports = tuple(sorted(port.port for port in routed_ports(service)))
+    routed = sorted(routed_ports(service), key=attrgetter("port"))
+    ports, names = tuple(port.port for port in routed), tuple(port.name for port in routed)
     address = address_of(service) if owners.get(address_of(service)) == name else ""
     unbindable = tuple(port for port in ports if port < settings.lowest_port) if address else ()
-    return Frontend(service=name, address=address, ports=ports, unbindable=unbindable)
+    return Frontend(
+        service=name, address=address, ports=ports, port_names=names if any(names) else (), unbindable=unbindable
+    )
 
 
 def findings(

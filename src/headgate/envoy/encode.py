@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from google.protobuf.message import Message
 
-from headgate.envoy import inbound, outbound, pb, secrets, tap, traces
+from headgate.envoy import inbound, localhost, names, outbound, pb, secrets, tap, traces
 from headgate.envoy.config import (
     NO_RESOURCES,
     ORDER,
@@ -239,13 +239,18 @@ class CommonResources:
             group.resources for service, group in self._groups.items() if self._allowed_sources.get(service) is None
         ]
         for view, hosts in self._mesh_view.gateways():
-            port = view.port
-            key = (self._kind, port.gateway, port.port)
+            key = (self._kind, view.port.gateway, view.port.port)
             own = self._memo.encode_group(key, outbound.of_gateway, view)
-            all_hosts = self._memo.encode_hosts(key, self._mesh_view.host_sources(port), hosts)
+            all_hosts = self._memo.encode_hosts(key, self._mesh_view.host_sources(view.port), hosts)
             resources += [own.resources, all_hosts]
         if self._kind.role != SIDECAR:
             resources.append(self._short_names_of_pods(DEFAULT_NAMESPACE, ()).resources)
+        if port := self._kind.localhost_port:
+            listed, further = localhost.listed(self._mesh)
+            memo_key = (self._kind, names.LOCALHOST)
+            resources.append(
+                self._memo.encode_group(memo_key, localhost.of_other_hosts, port, listed, further).resources
+            )
         return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(resources))
 
     @cached_property

@@ -11,7 +11,7 @@ from headgate.envoy.http_connections import connection_manager, write_header
 from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.traces import SpanResource, begin_no_trace, trace_requests
-from headgate.envoy.unrouted import second_attempt
+from headgate.envoy.unrouted import LOCALHOST_PREFIX, localhost_attempt, second_attempt
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.sanitizing import RESERVED, RESERVED_AT_EDGE, RESERVED_OF_ENVOY
 
@@ -19,6 +19,7 @@ UPSTREAM_HEADER_PREFIX = "x-headgate-"
 """Prefix of the response headers with the attributes `traffic_stats.UPSTREAM_ATTRIBUTES`, for `headgate try`."""
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
+_LOOPBACK = "127.0.0.1"
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {namespace}.\n"
 _UNKNOWN = f"headgate: no Service has the host %REQ(:AUTHORITY)%, or the Service has no such TCP port. {_SPELLING}"
 _REFUSED = (
@@ -112,7 +113,7 @@ def scopes_listener() -> pb.Listener:
     not subscribe to them again, because its stream still counts them as delivered.
     """
     connection = _http(_scoped("services", ":authority"))
-    return unbound(_listener(names.SCOPES, address("127.0.0.1", 0), connection))
+    return unbound(_listener(names.SCOPES, address(_LOOPBACK, 0), connection))
 
 
 def proxy_listener(
@@ -131,6 +132,20 @@ def proxy_listener(
     connection = _routed_by_host(_unknown(namespace, identity), tunnels.destination_filter())
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection, traces=traces)
+
+
+def localhost_listener(port: int, traces: SpanResource | None = None) -> pb.Listener:
+    """Return the listener that selects a Service by a name below `.localhost` (`envoy.localhost`).
+
+    Applications get the host as the browser wrote it: redirects and cookies of their own then name this host and port.
+    """
+    connection = _http(
+        _scoped("services", tunnels.HEADER, ":"),
+        first=localhost_attempt(tunnels.HEADER),
+        early=[write_header(tunnels.HEADER, f"{LOCALHOST_PREFIX}%REQ(:AUTHORITY)%")],
+    )
+    tunnels.refuse(connection)
+    return _listener(names.LOCALHOST, address(_LOOPBACK, port), connection, traces=traces)
 
 
 def _unknown(namespace: str, identity: str) -> pb.LocalReplyConfig:

@@ -17,6 +17,8 @@ none/<namespace>/<service>/<port>                      cluster without endpoints
 missing                                                cluster that does not exist: its share of requests gets 500
 host/<namespace>/<service>/<port>/<authority>          scope of one spelling of a host, for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
+localhost                                              listener for names below `.localhost`
+localhost/localhost, localhost/*.localhost, localhost/*  scopes of that listener for hosts that are no name of a Service
 tunnel                                                 a listener inside the proxy for the requests in tunnels (CONNECT) to HTTP
                                                        ports, and the cluster that leads to it
 requests                                               filter chain that a transparent sidecar's listeners share,
@@ -50,6 +52,7 @@ from headgate.resources.meta import Key
 PROXY = "proxy"
 TRY = "probe"
 TUNNEL = "tunnel"
+LOCALHOST = "localhost"
 MISSING = "missing"
 SHARED_CHAIN = "requests"
 SCOPES = "scopes"

@@ -16,6 +16,7 @@ from headgate.envoy import (
     gateways,
     inside,
     listeners,
+    localhost,
     names,
     probes,
     routes,
@@ -68,6 +69,8 @@ def of_service(service: ServiceView) -> Iterator[Part]:
         # a sidecar gets the short names of its own namespace from `short_names`
         short_names_of = "" if service.settings.kind.role == SIDECAR else DEFAULT_NAMESPACE
         yield from _spellings(service.front, service.settings.domain, short_names_of)
+    if service.settings.kind.localhost_port:
+        yield from localhost.of_service(service.front, tuple(port.table for port in service.ports))
 
 
 def short_names(front: Frontend, domain: str) -> Iterator[Part]:
@@ -119,10 +122,12 @@ def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) ->
     if settings.kind.is_redirected:
         yield from _of_redirected_requests(route.name, where, route) if port.address else ()
         return
-    if not settings.kind.http_proxy:
-        yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
-    else:
+    if settings.kind.localhost_port:
+        yield Part(ROUTES, route.name, localhost.service_routes, (route,), route.clusters)
+    elif settings.kind.http_proxy:
         yield Part(ROUTES, route.name, tcp_proxy.routes_with_tunnel, (route,), route.clusters)
+    else:
+        yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
     if port.address:
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where, settings.traces))
 
@@ -315,6 +320,8 @@ def _proxy(node: Node, namespace: str, identity: str, spans: SpanResource | None
     yield Part(CLUSTER, names.TUNNEL, inside.cluster, (names.TUNNEL,))
     yield Part(LISTENER, names.TUNNEL, listeners.tunnel_listener, (spans,))
     yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity, spans))
+    if node.localhost_port:
+        yield Part(LISTENER, names.LOCALHOST, listeners.localhost_listener, (node.localhost_port, spans))
 
 
 def _captured(settings: MeshSettings, spans: SpanResource | None, *, has_ipv6: bool) -> Iterator[Part]:

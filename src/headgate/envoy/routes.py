@@ -65,7 +65,7 @@ def address_scope(
     configuration.virtual_hosts[0].name = "all"
     configuration.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
-    return pb.ScopedRouteConfiguration(name=name, route_configuration=configuration, key=_key(key))
+    return inline_scope(name, key, configuration)
 
 
 def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute], *, parent: str) -> pb.VirtualHost:
@@ -249,6 +249,11 @@ def _retries(planned: PlannedRoute) -> pb.RetryPolicy:
 def host_scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:
     """Return the scope that maps requests with an `authority` to the named routes."""
     return pb.ScopedRouteConfiguration(name=name, route_configuration_name=routes_name, key=_key(authority))
+
+
+def inline_scope(name: str, key: str, configuration: pb.RouteConfiguration) -> pb.ScopedRouteConfiguration:
+    """Return the scope of a `key` with its routes in itself."""
+    return pb.ScopedRouteConfiguration(name=name, route_configuration=configuration, key=_key(key))
 
 
 def _key(text: str) -> pb.ScopedRouteConfiguration.Key:

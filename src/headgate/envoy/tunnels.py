@@ -6,7 +6,8 @@ from headgate.envoy.filter_state import value
 CONNECT = "CONNECT"
 _REFUSAL = "headgate: only the HTTP proxy accepts CONNECT\\n"
 HEADER = "x-headgate-tunnel"
-"""A request header inside a proxy: the host of the tunnel in which the request arrived. It selects the scope."""
+"""A request header inside a proxy, which selects the scope: the host of the tunnel in which the request arrived, or a name below
+`.localhost`."""
 KEY = "headgate.tunnel"
 """The filter state of the host, and the name of the filter that writes it."""
 

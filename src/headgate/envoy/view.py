@@ -45,7 +45,8 @@ class Node(Value, frozen=True, kw_only=True):
     all Service addresses and is an HTTP proxy too.
 
     `proxy_address` and `proxy_port` locate the HTTP proxy. `try_socket` is the path of the unix socket
-    for `headgate try`, empty if there is none.
+    for `headgate try`, empty if there is none. `localhost_port` is the port on the loopback address for names below `.localhost`, 0 if
+    there is none.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Node(Value, frozen=True, kw_only=True):
     proxy_address: str = ""
     proxy_port: int = 0
     try_socket: str = ""
+    localhost_port: int = 0
 
 
 class ProxyKind(NamedTuple):
@@ -66,6 +68,7 @@ class ProxyKind(NamedTuple):
     has_certificate: bool
     gateway: str
     service: str
+    localhost_port: int = 0
 
     @property
     def is_redirected(self) -> bool:
@@ -300,7 +303,10 @@ class ProxyView(NamedTuple):
     def kind(self) -> ProxyKind:
         """The kind of the proxy; proxies of the same kind share resources."""
         node = self.node
-        return ProxyKind(node.role, node.proxy_port > 0, self.credential is not None, node.gateway, node.service)
+        has_certificate = self.credential is not None
+        return ProxyKind(
+            node.role, node.proxy_port > 0, has_certificate, node.gateway, node.service, node.localhost_port
+        )
 
     @property
     def identity(self) -> str:

@@ -10,6 +10,7 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.history.revisions import Log
 from headgate.latest import Latest, until
+from headgate.model.localhost_names import LocalhostName, shortest_names
 from headgate.objects.ports import Store
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
@@ -109,6 +110,14 @@ class LiveState:
         by_service: dict[str, dict[str, str]] = {}
         for table in compiled.mesh.tables if compiled else ():
             by_service.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
+        return by_service
+
+    def localhost_names(self) -> Mapping[str, Sequence[LocalhostName]]:
+        """Return the shortest name of each HTTP port below `.localhost`, by Service."""
+        compiled = self.loop.compiled.get()
+        by_service: dict[str, list[LocalhostName]] = {}
+        for named in shortest_names(compiled.mesh) if compiled else ():
+            by_service.setdefault(named.service, []).append(named)
         return by_service
 
     def gateways(self) -> Mapping[str, Mapping[str, str]]:

@@ -32,6 +32,7 @@ class HostState(NamedTuple):
 
     `pods` is None if a Kubernetes cluster runs the pods, `store` if its API server has the objects, and `workloads` if the
     pods can't be read. `missing_kinds` has the kinds that the API server does not serve, as `PLURAL.GROUP`. `problems` has further problems.
+    `localhost_port` is where this machine serves names below `.localhost`; 0 on a cluster.
     """
 
     pods: PodCounts | None = None
@@ -39,6 +40,7 @@ class HostState(NamedTuple):
     store: StoreState | None = None
     missing_kinds: tuple[str, ...] = ()
     problems: tuple[MeshProblem, ...] = ()
+    localhost_port: int = 0
 
 
 class Observed(NamedTuple):
@@ -67,6 +69,7 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         workloads=mesh.host.workloads,
         store=mesh.host.store,
         missing_kinds=mesh.host.missing_kinds,
+        localhost_port=mesh.host.localhost_port,
         settings=SettingsInForce(
             domain=mesh.settings.domain,
             trust_domain=mesh.settings.trust_domain,

@@ -128,6 +128,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
 
     `missing_kinds` has kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
     while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
+    `localhost_port` is where one machine serves names below `.localhost`; 0 on a cluster.
     """
 
     healthy: bool
@@ -142,6 +143,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
     workloads: WorkloadCounts | None = None
     store: StoreState | None = None
     missing_kinds: tuple[str, ...] = ()
+    localhost_port: int = 0
     settings: SettingsInForce = SettingsInForce()
 
 

@@ -219,7 +219,13 @@ def _issuer(options: MachineOptions, state: Path, settings: Settings) -> Issuer:
 
 def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(setup.info.proxy)
-    gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
+    gateway = Node(
+        id=GATEWAY,
+        proxy_address=host,
+        proxy_port=port,
+        try_socket=setup.info.probe,
+        localhost_port=setup.info.localhost_port,
+    )
     addresses = [setup.networks.machine.gateway] if setup.networks else []
     proxies = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)), addresses)
     if setup.portal:
@@ -254,6 +260,7 @@ class LocalHost:
         self._envoy = running.envoy
         self._runtime = running.runtime
         self._probe = Path(running.info.probe)
+        self._localhost_port = running.info.localhost_port
         self._damaged = damaged
 
     def processes(self) -> Mapping[str, ProxyProcess]:
@@ -275,6 +282,7 @@ class LocalHost:
             pods=PodCounts(total=len(adopted), adopted=sum(adopted.values())),
             workloads=workload_counts(pods, workloads, now=time.time(), failures=self._runtime.failures.get()),
             store=await self._store_state(),
+            localhost_port=self._localhost_port,
         )
 
     async def _store_state(self) -> StoreState:

@@ -5,8 +5,11 @@ import socket
 from pathlib import Path
 
 from headgate.errors import HeadgateError
+from headgate.standalone.address_pool import FIRST_RANGE
 
 LOOPBACK = "127.0.0.1"
+FIRST_LOCALHOST_PORT = 18080
+"""The port of names below `.localhost` for the first range; the next ranges have the next ports."""
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _USUAL_LOWEST = 1024  # the default of Linux for ip_unprivileged_port_start
 
@@ -41,6 +44,23 @@ def free_address(address: str, last: str, *, is_adopted: bool) -> str:
         return last
     with listen(address, last) as listener:
         return address_of(listener)
+
+
+def localhost_port(selected: int, number: int, last: int, *, is_adopted: bool) -> int:
+    """Return a free port on LOOPBACK for another process, for names below `.localhost`. Raises HeadgateError.
+
+    With `selected` 0, it is that of the range `number`, which no other headgate of this machine has; if another program has it, that
+    of the `last` start, or any free port. With `is_adopted`, the other process still listens on `last`.
+    """
+    preferred = selected or FIRST_LOCALHOST_PORT + number - FIRST_RANGE
+    if is_adopted and last and selected in {0, last}:
+        return last
+    for address in (f"{LOOPBACK}:{preferred}", *(() if selected else (f"{LOOPBACK}:0",))):
+        try:
+            return split_address(free_address(address, f"{LOOPBACK}:{last}", is_adopted=False))[1]
+        except HeadgateError as error:
+            reason = error
+    raise reason
 
 
 def address_of(listener: socket.socket) -> str:

@@ -13,8 +13,9 @@ class MachineOptions(Value, frozen=True, kw_only=True):
     """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free port.
 
     `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With an empty `metrics_address`, no
-    metrics are exposed. `network` says whether pods share the machine's network or have networks of their own; `auto` gives them
-    their own where the machine allows it. `network_fault` says why this user can't have them.
+    metrics are exposed. `localhost_port` is that of names below `.localhost` (`listeners.localhost_port`). `network` says whether pods
+    share the machine's network or have networks of their own; `auto` gives them their own where the machine allows it. `network_fault`
+    says why this user can't have them.
     """
 
     state: Path
@@ -25,5 +26,6 @@ class MachineOptions(Value, frozen=True, kw_only=True):
     mesh: MeshOptions = MeshOptions(sidecars="all")
     authority: Files | None = None
     metrics_address: str = ""
+    localhost_port: int = 0
     network: NetworkOption = "host"
     network_fault: str = ""

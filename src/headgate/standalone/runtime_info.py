@@ -16,7 +16,8 @@ LOCK = "lock"
 class RuntimeInfo(Value, frozen=True, kw_only=True):
     """The addresses and files of a running headgate, stored in the state directory as `instance.json` (0600).
 
-    `api` and `metrics` have URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `probe` and `admin`
+    `api` and `metrics` have URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `localhost_port` is that of names
+    below `.localhost`, 0 in records of earlier versions. `probe` and `admin`
     are the paths of unix sockets. `node` is the path of the network namespace in which pods without a network of their own are; empty if
     that is the machine's.
     """
@@ -29,6 +30,7 @@ class RuntimeInfo(Value, frozen=True, kw_only=True):
     pid: int
     metrics: str = ""
     node: str = ""
+    localhost_port: int = 0
 
 
 def read_runtime_info(state: Path) -> RuntimeInfo | None:

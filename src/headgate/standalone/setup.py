@@ -27,7 +27,15 @@ from headgate.standalone.controllers.services import (
     track_cluster_ips,
 )
 from headgate.standalone.gateway import GATEWAY
-from headgate.standalone.listeners import address_of, free_address, listen, lowest_port, split_address
+from headgate.standalone.listeners import (
+    LOOPBACK,
+    address_of,
+    free_address,
+    listen,
+    localhost_port,
+    lowest_port,
+    split_address,
+)
 from headgate.standalone.machine_node import admit_nodes
 from headgate.standalone.network.choice import choose_network, unreachable
 from headgate.standalone.network.machine_network import network_for, used_ranges
@@ -126,21 +134,24 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
     metrics = _listen_for_metrics(options, stack, last)
+    is_adopted = await _accepts(sockets / ADMIN_SOCKET)
     info = RuntimeInfo(
         api=f"https://{address_of(api)}",
         kubeconfig=str(state / "kubeconfig"),
-        proxy=free_address(
-            options.proxy_address, last.proxy if last else "", is_adopted=await _accepts(sockets / ADMIN_SOCKET)
-        ),
+        proxy=free_address(options.proxy_address, last.proxy if last else "", is_adopted=is_adopted),
         probe=str(sockets / PROBE_SOCKET),
         admin=str(sockets / ADMIN_SOCKET),
         pid=os.getpid(),
         metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
         node=networks.machine.node.path if networks and networks.machine.node else "",
+        localhost_port=localhost_port(
+            options.localhost_port, number, last.localhost_port if last else 0, is_adopted=is_adopted
+        ),
     )
     portal = None
     if networks and networks.machine.node:
-        portal = Portal(networks.machine, lowest_port(), split_address(info.proxy))
+        shared = (split_address(info.proxy), (LOOPBACK, info.localhost_port))
+        portal = Portal(networks.machine, lowest_port(), shared)
     inherited = (guard, owner)
     return Setup(
         state, sockets, store, journal, addresses, networks, sidecars, inherited, settings, info, api, metrics, portal

@@ -41,6 +41,7 @@ OPEN = frozenset(
         "id",
         "identity",
         "key",
+        "localhostPort",
         "location",
         "match",
         "matchLabels",

@@ -75,14 +75,14 @@ class _Connections:
 class Portal:
     """Connects a node with the machine's network.
 
-    `lowest_port` is the smallest port on which this user may listen on the machine. `proxy` is the place of the HTTP proxy, which is
-    the same in both networks.
+    `lowest_port` is the smallest port on which this user may listen on the machine. `shared` has the places of the gateway that are the
+    same in both networks: the HTTP proxy and the listener for names below `.localhost`.
     """
 
-    def __init__(self, network: MachineNetwork, lowest_port: int, proxy: Place | None = None) -> None:
+    def __init__(self, network: MachineNetwork, lowest_port: int, shared: Sequence[Place] = ()) -> None:
         self._network = network
         self._lowest_port = lowest_port
-        self._proxy = proxy
+        self._shared = shared
         self._is_serving = False
         self._places: list[Place] = []  # those to listen on
         self._missing: set[Place] = set()  # those that are reachable by another program at most
@@ -103,7 +103,7 @@ class Portal:
 
     def _is_own(self, place: Place) -> bool:
         """Return whether the node has a place. Those of pods come from their statuses, which each client may write."""
-        return place == self._proxy or self._network.contains(place[0])
+        return place in self._shared or self._network.contains(place[0])
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
@@ -128,9 +128,8 @@ class Portal:
             self._listening.clear()
 
     async def open(self, places: Collection[Place]) -> None:
-        """Listen on the machine for the HTTP proxy and exactly these places of the node, and log those that can't be had."""
-        every = {*places, self._proxy} if self._proxy else {*places}
-        own = sorted(filter(self._is_own, every), key=self._rank)
+        """Listen on the machine for the shared places and exactly these places of the node, and log those that can't be had."""
+        own = sorted(filter(self._is_own, {*places, *self._shared}), key=self._rank)
         if lower := [place for place in own if place[1] < self._lowest_port]:
             self._report(
                 f"Ports below {self._lowest_port} need root on this machine, such as port {lower[0][1]} of {lower[0][0]}: pods reach them, and "
@@ -148,8 +147,8 @@ class Portal:
         self._open_missing()
 
     def _rank(self, place: Place) -> tuple[bool, bytes, int]:
-        """Order places: the HTTP proxy, then Services and Gateways, then pods."""
-        return place != self._proxy, socket.inet_aton(place[0]), place[1]
+        """Order places: the shared ones, then Services and Gateways, then pods."""
+        return place not in self._shared, socket.inet_aton(place[0]), place[1]
 
     async def _retry(self) -> None:
         """Listen on places when the programs that have them end, until canceled."""

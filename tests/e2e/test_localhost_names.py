@@ -1,0 +1,119 @@
+"""Browsers reach Services by names below `.localhost`, at one port of the machine."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from tests.e2e.manifests import external, protocol_service, service_manifest, split_manifest
+from tests.e2e.running_mesh import RunningMesh
+from tests.protocols import upgrade, websocket_server
+from tests.waiting import until
+from tests.wire import Answer
+
+CHROMIUM = shutil.which("chromium") or ""
+LISTED = re.compile(r"Names of Services:\n(  http://\S+\n|  and \d+ more: .*\n)+")
+
+
+@pytest.fixture
+def web(mesh: RunningMesh, namespace: str) -> str:
+    """Create a split Service `web`; return its namespace."""
+    mesh.apply(
+        external("web"),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    return namespace
+
+
+def ask(mesh: RunningMesh, host: str) -> Answer:
+    return mesh.ask(mesh.request_by_name(host))
+
+
+def test_a_split_applies_to_each_name_of_a_service(mesh: RunningMesh, web: str) -> None:
+    """R2: DNS compares names without letter case and a final dot."""
+    for host in (f"web.{web}.localhost", f"WEB.{web}.Localhost", f"web.{web}.localhost.", f"http.web.{web}.localhost"):
+        assert mesh.send(4, mesh.request_by_name(host)) == {"v1": 2, "v2": 2}, host
+    assert mesh.send_h2(4, mesh.request_by_name("").address, f"web.{web}.localhost") == {"v1": 2, "v2": 2}
+
+
+def test_a_name_without_namespace_is_a_service_of_the_namespace_default(mesh: RunningMesh, namespace: str) -> None:
+    name = f"page-{namespace}"
+    mesh.apply(external(name, mesh.backend("here")))
+    assert mesh.send(2, mesh.request_by_name(f"{name}.localhost")) == {"here": 2}
+
+
+def test_the_application_gets_the_host_of_the_browser(mesh: RunningMesh, namespace: str) -> None:
+    """Redirects that an application makes of it lead to the same name and port."""
+    backend = mesh.backend("v1")
+    mesh.apply(external("web", backend), namespace=namespace)
+    request = mesh.request_by_name(f"web.{namespace}.localhost")
+    mesh.send(1, request)
+    assert backend.hosts == {request.host: 1}
+
+
+def test_the_name_of_a_port_leads_to_this_port(mesh: RunningMesh, namespace: str) -> None:
+    """Without a port name, it is port 80, or the HTTP port with the lowest number."""
+    ports = {"http-admin": 9000, "http": 8080, "tcp-db": 5432}
+    mesh.apply(service_manifest("web", ports), namespace=namespace)
+    for host in (f"web.{namespace}.localhost", f"http-admin.web.{namespace}.localhost"):
+        assert ask(mesh, host).status == 503, host  # it has no endpoints
+    no_http = ask(mesh, f"tcp-db.web.{namespace}.localhost")
+    assert (no_http.status, f"leads to no HTTP port of the Service {namespace}/web" in no_http.body) == (404, True)
+
+
+def test_an_unknown_name_gets_404_with_the_names_that_exist(mesh: RunningMesh, web: str) -> None:
+    for host in (f"wep.{web}.localhost", "unknown.localhost", f"x.web.{web}.localhost", ".localhost"):
+        answer = ask(mesh, host)
+        assert (answer.status, answer.body.splitlines()[0]) == (404, "headgate: no Service has this name."), host
+        assert LISTED.search(answer.body), answer.body
+    index = ask(mesh, "localhost")
+    assert (index.status, bool(LISTED.fullmatch(index.body))) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "host", ["attacker.example", "127.0.0.1", "[::1]", "web.localhost.attacker.example", "notlocalhost"]
+)
+def test_only_names_below_localhost_are_served(mesh: RunningMesh, web: str, host: str) -> None:
+    """A page that lets its own name resolve to the loopback address (DNS rebinding) learns nothing of the mesh."""
+    answer = ask(mesh, host)
+    assert answer.status == 404
+    assert "only names that end in .localhost are served here" in answer.body
+    assert web not in answer.body
+
+
+def test_a_deleted_service_has_no_name_any_more(mesh: RunningMesh, web: str) -> None:
+    host = f"web.{web}.localhost"
+    assert ask(mesh, host).status == 200
+    mesh.delete("service/web", namespace=web)
+    until(lambda: ask(mesh, host).body.startswith("headgate: no Service has this name."))
+
+
+def test_websockets_reach_a_service_by_its_name(mesh: RunningMesh, namespace: str) -> None:
+    mesh.apply(
+        protocol_service("chat", websocket_server(mesh.network, "chat"), app="kubernetes.io/ws"), namespace=namespace
+    )
+    request = mesh.request_by_name(f"chat.{namespace}.localhost")
+    assert mesh.network.run(upgrade(request.address, "ping", host=request.host)) == ["101", "chat", "ping"]
+
+
+def test_tunnels_are_refused(mesh: RunningMesh, web: str) -> None:
+    request = mesh.request_by_name(f"web.{web}.localhost")._replace(
+        method="CONNECT", target=f"web.{web}.localhost:8080"
+    )
+    assert mesh.ask(request).status in {400, 404}
+
+
+def test_status_names_the_port(mesh: RunningMesh) -> None:
+    port = mesh.ready["localhostPort"]
+    assert f"browser       http://SERVICE.NAMESPACE.localhost:{port}\n" in mesh.headgate("status").stdout
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
+def test_a_browser_opens_a_service_by_its_name(mesh: RunningMesh, web: str) -> None:
+    page = f"http://web.{web}.localhost:{mesh.ready['localhostPort']}/"
+    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={mesh.root / 'chromium'}"]
+    shown = subprocess.run([*words, "--dump-dom", page], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"\bv[12]\b", shown), shown
