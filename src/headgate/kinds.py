@@ -89,7 +89,8 @@ METRICS_KINDS = (
 ROUTE_KINDS = _all("TrafficSplit", "HTTPRoute", "GRPCRoute")
 """The kinds whose names a proxy logs as the route that it chose for a request."""
 TAPPABLE_KINDS = (
-    *_all("Pod", "Deployment", "ReplicaSet", "Service", "Namespace"),
+    *_all("Pod", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicaSet", "ReplicationController"),
+    *_all("Service", "Namespace"),
     *ROUTE_KINDS,
     *_all("Gateway"),
 )

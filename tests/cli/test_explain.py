@@ -10,6 +10,7 @@ import yaml
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
+from headgate.kinds import names_of
 from headgate.objects.ports import Store
 from headgate.resources.decode import kind_written
 
@@ -22,6 +23,8 @@ RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
 TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
 FIREFOX = ("-H", "user-agent: Mozilla Firefox")
 
+TEMPLATE = objects.pod_template(objects.container(), labels={"app": "client"}, account="reader")
+SELECTING = {"selector": {"matchLabels": {"app": "client"}}, "template": TEMPLATE}
 SPLIT = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "default", "name": "website"}
 
 
@@ -227,13 +230,41 @@ def test_explain_shows_that_a_tcp_port_closes_the_connection(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "kind", "spec"),
+    [
+        ("sts", "StatefulSet", {**SELECTING, "serviceName": "client"}),
+        ("daemonset", "DaemonSet", SELECTING),
+        ("jobs", "Job", {"template": TEMPLATE}),
+        ("cj", "CronJob", {"schedule": "@daily", "jobTemplate": {"spec": {"template": TEMPLATE}}}),
+        ("replicaset", "ReplicaSet", SELECTING),
+        ("rc", "ReplicationController", {"template": TEMPLATE}),
+    ],
+)
+def test_a_workload_of_each_kind_is_a_caller(
+    run: Run, tmp_path: Path, word: str, kind: str, spec: dict[str, Any]
+) -> None:
+    names = names_of(kind)
+    version = f"{names.group}/v1".lstrip("/")
+    client = objects.obj(kind, "client", namespace="shop", version=version, spec=spec)
+    (tmp_path / "shop.yaml").write_text(objects.manifest(client, objects.service("website", 8080, namespace="shop")))
+    words = ("--from", f"{word}/client", "-n", "shop", "-f", "shop.yaml")
+    shown = run("explain", "http://website:8080/", *words).out
+    assert f"Caller     {kind} shop/client, spiffe://cluster.local/ns/shop/sa/reader" in shown
+    missing = run("explain", "http://website:8080/", *words[2:], "--from", f"{word}/gone")
+    assert f"{kind} shop/gone not found, or none of its pods runs" in missing.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("GET", "ftp://website/"), "is not an HTTP URL"),
         (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
-        (("GET", "http://website/", "--from", "website"), "write pod/NAME, deployment/NAME or serviceaccount/NAME"),
+        (
+            ("GET", "http://website/", "--from", "website"),
+            "deployment/NAME, statefulset/NAME, daemonset/NAME, job/NAME",
+        ),
     ],
 )
 def test_wrong_usage_of_explain_exits_with_2(run: Run, arguments: tuple[str, ...], message: str) -> None:

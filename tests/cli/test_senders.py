@@ -20,6 +20,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
 from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyStatus
+from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 WHERE = TryPort("shop/website", 8080, "10.96.0.7")
@@ -33,7 +34,7 @@ asyncio.run(send_batch(Path(sys.argv[1])))
 """
 
 
-def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", deployment: str = "") -> Proxy:
+def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", workloads: tuple[str, ...] = ()) -> Proxy:
     status = ProxyStatus(
         state="InSync" if connected else "Disconnected",
         message="" if connected else "it has no stream",
@@ -41,7 +42,7 @@ def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", deployment: str
         certificate=ProxyCertificate(identity=f"spiffe://mesh/{name}"),
     )
     metadata = ObjectName(name=name, namespace="shop")
-    return Proxy(metadata=metadata, node=f"sidecar/shop/{name}", status=status, deployment=deployment)
+    return Proxy(metadata=metadata, node=f"sidecar/shop/{name}", status=status, workloads=workloads)
 
 
 class Inspected:
@@ -59,21 +60,23 @@ def inspected(*proxies: Proxy) -> InspectClient:
     return cast("InspectClient", Inspected(*proxies))
 
 
-async def test_the_first_connected_sidecar_of_a_client_sends() -> None:
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet"])
+async def test_the_first_connected_sidecar_of_a_client_sends(kind: CallerKind) -> None:
+    workloads = ("ReplicaSet/b", "Deployment/b")
     proxies = inspected(
-        proxy("b-2", deployment="b"),
-        proxy("b-1", deployment="b"),
-        proxy("b-0", connected="", deployment="b"),
+        proxy("b-2", workloads=workloads),
+        proxy("b-1", workloads=workloads),
+        proxy("b-0", connected="", workloads=workloads),
         proxy("a"),
     )
-    sender = await sidecar(proxies, Caller(kind="Deployment", namespace="shop", name="b"))
+    sender = await sidecar(proxies, Caller(kind=kind, namespace="shop", name="b"))
     assert sender == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
     assert (await any_sidecar(proxies, "shop")).pod == "a"
 
 
 async def test_a_client_without_a_connected_sidecar_is_an_error_with_the_reason() -> None:
     caller = Caller(kind="Pod", namespace="shop", name="b-0")
-    with pytest.raises(HeadgateError, match="sidecar of pod shop/b-0: b-0: it has no stream"):
+    with pytest.raises(HeadgateError, match="sidecar of Pod shop/b-0: b-0: it has no stream"):
         await sidecar(inspected(proxy("b-0", connected="")), caller)
     with pytest.raises(NotFound, match=r"no pod of the namespace shop has a sidecar.*--from KIND/NAME"):
         await any_sidecar(inspected(), "shop")

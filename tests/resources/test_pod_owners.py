@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.resources.meta import Metadata, OwnerReference
-from headgate.resources.pod_owners import Ownership, Ref, controller, deployment_of, owners, workload
+from headgate.resources.pod_owners import Ownership, Ref, controller, deployment_of, owners, workload, workloads_of
 
 POD = Ref("Pod", "shop", "web-5b6d4-bcdfg")
 REPLICASET = Ref("ReplicaSet", "shop", "web-5b6d4")
@@ -54,3 +54,21 @@ def test_the_deployment_is_read_from_the_pods_metadata(kind, name, deployment):
     owner = OwnerReference(api_version="v1", kind=kind, name=name, uid="1", controller=True)
     labels = {"pod-template-hash": "5b6d4"}
     assert deployment_of(Metadata(name="p", namespace="shop", labels=labels, owner_references=(owner,))) == deployment
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "further"),
+    [
+        ("StatefulSet", "db", []),
+        ("DaemonSet", "agent", []),
+        ("ReplicationController", "old", []),
+        ("ReplicaSet", "web-5b6d4", [Ref("Deployment", "shop", "web")]),
+        ("Job", "report-29742510", [Ref("CronJob", "shop", "report")]),
+        ("Job", "migrate-42", []),
+    ],
+)
+def test_the_workloads_of_a_pod_are_read_from_its_metadata(kind, name, further):
+    owner = OwnerReference(api_version="v1", kind=kind, name=name, uid="1", controller=True)
+    labels = {"pod-template-hash": "5b6d4"}
+    metadata = Metadata(name="p", namespace="shop", labels=labels, owner_references=(owner,))
+    assert [*workloads_of(metadata)] == [Ref(kind, "shop", name), *further]

@@ -30,7 +30,7 @@ from headgate.resources.explanations import (
     Tried,
 )
 from headgate.resources.inspect import ExactShare
-from headgate.resources.request_spec import BadRequest, RequestSpec, check
+from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, check
 
 ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
@@ -71,7 +71,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help="The caller: pod/NAME, deployment/NAME or serviceaccount/NAME; by default the gateway.",
+        help=f"The caller: {CALLER_FORMS}; by default the gateway.",
         show_default=False,
         autocompletion=callers,
     ),

@@ -20,7 +20,6 @@ from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.resources.inspect import Proxy
-from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
@@ -52,8 +51,8 @@ async def local_gateway(client: Client, state: Path | None) -> Sender | None:
 async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
     """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none can send requests."""
     proxies = await inspect_client.proxies(caller.namespace)
-    every = [proxy for proxy in proxies if _name(proxy, caller.kind) == caller.name]
-    about = f"{caller.kind.lower()} {caller.namespace}/{caller.name}"
+    every = [proxy for proxy in proxies if _belongs(proxy, caller)]
+    about = f"{caller.kind} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
@@ -91,15 +90,15 @@ def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
     raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
 
 
-def _name(proxy: Proxy, kind: CallerKind) -> str:
-    """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
-    match kind:
+def _belongs(proxy: Proxy, caller: Caller) -> bool:
+    """Return whether a sidecar is that of a pod of the caller, which is in the proxy's namespace."""
+    match caller.kind:
         case "Pod":
-            return proxy.metadata.name
-        case "Deployment":
-            return proxy.deployment
+            return proxy.metadata.name == caller.name
         case "ServiceAccount":
-            return proxy.service_account
+            return proxy.service_account == caller.name
+        case _:
+            return f"{caller.kind}/{caller.name}" in proxy.workloads
 
 
 async def send(

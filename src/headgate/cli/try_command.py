@@ -26,7 +26,7 @@ from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
-from headgate.resources.request_spec import BadRequest, RequestSpec, read_client
+from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, read_client
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 SHOWN_FAILURES = 10
@@ -49,7 +49,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help="Send from the sidecar of pod/NAME, deployment/NAME or serviceaccount/NAME; by default from the gateway, or on a cluster from any sidecar.",
+        help=f"Send from a sidecar of {CALLER_FORMS}; by default from the gateway, or on a cluster from any sidecar.",
         show_default=False,
         autocompletion=callers,
     ),

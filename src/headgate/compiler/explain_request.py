@@ -10,12 +10,13 @@ from headgate.compiler.explain import ExplainInput, explain
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
+from headgate.kinds import names_of
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
-from headgate.resources.pod_owners import deployment_of
+from headgate.resources.pod_owners import Ref, workloads_of
 from headgate.resources.request_spec import PORTS, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
 
 
@@ -49,11 +50,13 @@ def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller
     chosen = min(pods_of(snapshot, client), default="")
     if not chosen:
         raise NotFound(
-            f"Deployment {full} not found, or none of its pods runs; check its name, and give its namespace with -n"
+            f"{client.kind} {full} not found, or none of its pods runs; check its name, and give its namespace with -n"
         )
     caller = arrivals.pod(compiled, snapshot, chosen)
     note = "; ".join(part for part in (f"as its pod {chosen.partition('/')[2]}", caller.note) if part)
-    return structs.replace(caller, object=Key("apps", "Deployment", client.namespace, client.name), note=note)
+    return structs.replace(
+        caller, object=Key(names_of(client.kind).group, client.kind, client.namespace, client.name), note=note
+    )
 
 
 def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:
@@ -70,7 +73,7 @@ def _is_client(name: str, pod: MeshPod, client: RequestOrigin) -> bool:
         case "ServiceAccount":
             return account_name(pod) == client.name
         case _:
-            return deployment_of(pod.metadata) == client.name
+            return Ref(client.kind, client.namespace, client.name) in workloads_of(pod.metadata)
 
 
 def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:

@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.backoff import Backoff, restarted
 from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, OutsideMesh, StoreError, Unavailable
-from headgate.kinds import METRICS_KINDS
+from headgate.kinds import METRICS_KINDS, TAPPABLE_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
 from headgate.kubernetes.served_versions import ServedVersions
@@ -39,11 +39,11 @@ BOOKMARK_S = 150.0
 """Seconds without an event or a bookmark, after which a watch is broken. Servers that send bookmarks send one a minute."""
 STATUS_KINDS = REPLACING_KINDS
 """The workloads whose missing pods the status of the mesh counts. Those of a ReplicaSet are its Deployment's."""
-_METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
+_METADATA_ONLY = {(names.group, names.kind) for names in (*METRICS_KINDS, *TAPPABLE_KINDS)} - {
     *STATUS_KINDS,
     *((kind.group, kind.kind) for kind in KINDS if kind.shape is not None),
 }
-"""Kinds whose lists and watches have no other fields than `metadata`: metrics read their labels and owners only."""
+"""Kinds whose lists and watches have no other fields than `metadata`: metrics and taps read their labels and owners only."""
 Selectors = Mapping[tuple[str, str], Mapping[str, str]]
 _SELECTED: Selectors = {("", "Secret"): {"fieldSelector": "type=kubernetes.io/tls"}}
 """Selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""

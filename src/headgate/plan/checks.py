@@ -26,7 +26,7 @@ from headgate.plan.plan import AccessRow, Differences, NewFinding, sent_to
 from headgate.resources.inspect import Answer
 from headgate.resources.regexes import fault
 from headgate.resources.registry import SERVICE, SERVICE_ACCOUNT
-from headgate.resources.request_spec import CALLER_KINDS, RequestOrigin
+from headgate.resources.request_spec import CALLER_FORMS, CALLER_KINDS, RequestOrigin
 
 UNGUARDED = frozenset(
     reason.value
@@ -224,8 +224,7 @@ def _party(text: str, namespace: str) -> _Party:
     own, slash, rest = name.partition("/")
     if kind.lower() not in _KINDS or not own or (slash and not rest) or "/" in rest:
         raise InvalidCheck(
-            f"{text!r} names no caller or server; write serviceaccount/NAME, deployment/NAME, pod/NAME, service/NAME, or"
-            " KIND/NAMESPACE/NAME"
+            f"{text!r} names no caller or server; write {CALLER_FORMS}, service/NAME, or KIND/NAMESPACE/NAME"
         )
     return _Party(_KINDS[kind.lower()], own if slash else namespace, rest if slash else own)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cryptography import x509
 from msgspec import structs
@@ -44,7 +44,7 @@ from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, Object, timestamp
-from headgate.resources.pod_owners import deployment_of
+from headgate.resources.pod_owners import workloads_of
 from headgate.resources.registry import POD
 from headgate.resources.request_spec import RequestSpec
 from headgate.resources.workload_sidecars import WorkloadSidecars
@@ -265,9 +265,12 @@ def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal:
     return "Held" if held and held.digest == encoded.digest else "Pending"
 
 
-def _owner(pod: MeshPod | None) -> Mapping[str, str]:
-    """Return the owner fields of a sidecar: its pod's ServiceAccount and Deployment."""
-    return {"service_account": account_name(pod), "deployment": deployment_of(pod.metadata)} if pod else {}
+def _owner(pod: MeshPod | None) -> Mapping[str, Any]:
+    """Return the owner fields of a sidecar: its pod's ServiceAccount and workloads."""
+    if pod is None:
+        return {}
+    workloads = tuple(f"{owner.kind}/{owner.name}" for owner in workloads_of(pod.metadata))
+    return {"service_account": account_name(pod), "workloads": workloads}
 
 
 def object_name(node_id: str) -> ObjectName:

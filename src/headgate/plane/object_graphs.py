@@ -33,7 +33,7 @@ from headgate.telemetry.answers.object_graph import (
 )
 
 SLICE = ENDPOINT_SLICE.kind
-_INTERMEDIATE: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",), SERVICE: (SLICE,)}
+_INTERMEDIATE: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",), "CronJob": ("Job",), SERVICE: (SLICE,)}
 """Maps a kind to those between it and pods: a Deployment owns pods through ReplicaSets."""
 
 

@@ -20,7 +20,7 @@ from headgate.resources.core.pod import MeshContainer, MeshPod
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
-from headgate.resources.pod_owners import DEPLOYMENT, deployment_of, ownership_of
+from headgate.resources.pod_owners import Ref, workloads_of
 from headgate.resources.pod_templates import REPLACING_KINDS, pod_of_template
 from headgate.resources.registry import POD, TLS_CONFIG, find_written
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
@@ -93,13 +93,7 @@ def key_of_workload(obj: Object) -> Key:
 
 def _pods_of(snapshot: Snapshot, workload: Key) -> Iterator[str]:
     for name in snapshot.pods_of_namespace.get(workload.namespace, ()):
-        pod = snapshot.pods[name].metadata
-        owner = ownership_of(pod).owner
-        if workload.kind == DEPLOYMENT:
-            owned = deployment_of(pod) == workload.name
-        else:
-            owned = owner is not None and (owner.kind, owner.name) == (workload.kind, workload.name)
-        if owned:
+        if Ref(workload.kind, workload.namespace, workload.name) in workloads_of(snapshot.pods[name].metadata):
             yield name
 
 

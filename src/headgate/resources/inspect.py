@@ -189,14 +189,14 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 class Proxy(Answer, frozen=True, kw_only=True):
     """One proxy. A sidecar has the namespace and the name of its pod; a gateway is in `headgate-system`.
 
-    `service_account` and `deployment` belong to the pod.
+    `service_account` belongs to the pod. `workloads` has the pod's controller and the owner of that, as `KIND/NAME`.
     """
 
     metadata: ObjectName
     node: str
     status: ProxyStatus
     service_account: str = ""
-    deployment: str = ""
+    workloads: tuple[str, ...] = ()
     api_version: str = API_VERSION
     kind: str = "Proxy"
 

@@ -1,4 +1,5 @@
-"""Find the workload that a pod belongs to, for the metrics API, the labels of `/metrics`, and `explain` (R82, R89).
+"""Find the workload that a pod belongs to, for the metrics API, the labels of `/metrics`, `explain`, `try` and `tap`
+(R82, R89).
 
 A pod belongs to its controller, to that controller's controller, and so on: ReplicaSet, Deployment. Names help where an
 object is missing:
@@ -20,6 +21,7 @@ _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in random suffixes of Kubernetes' names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
 _OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
+_OF_CRON_JOB = re.compile(r"(?P<cron_job>.+)-[0-9]{8,}")  # the time in minutes since the epoch
 _LONGEST_CHAIN = 8  # the longest chain of owners above a pod; a longer chain has a cycle
 
 
@@ -96,11 +98,23 @@ def workload(pod: Ref, find: FindObject) -> str:
     return last.name
 
 
-def deployment_of(metadata: Metadata) -> str:
-    """Return the name of a pod's Deployment, from the pod's metadata alone; empty if it has none."""
+def workloads_of(metadata: Metadata) -> tuple[Ref, ...]:
+    """Return the workloads that own a pod, from the pod's metadata alone: its controller, then the Deployment or CronJob of that.
+
+    A CronJob is found by the names of the Jobs that it creates at their times, not by those of `kubectl create job --from`.
+    """
     pod = Ref(POD, metadata.namespace, metadata.name)
     ownerships = {pod: ownership_of(metadata)}
-    return next((owner.name for owner in owners(pod, ownerships.get) if owner.kind == DEPLOYMENT), "")
+    of_pod = tuple(owners(pod, ownerships.get))
+    last = of_pod[-1] if of_pod else pod
+    if last.kind == "Job" and (match := _OF_CRON_JOB.fullmatch(last.name)):
+        return (*of_pod, Ref("CronJob", last.namespace, match["cron_job"]))
+    return of_pod
+
+
+def deployment_of(metadata: Metadata) -> str:
+    """Return the name of a pod's Deployment, from the pod's metadata alone; empty if it has none."""
+    return next((owner.name for owner in workloads_of(metadata) if owner.kind == DEPLOYMENT), "")
 
 
 def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:

@@ -13,9 +13,21 @@ from headgate.resources.meta import Value
 
 PORTS = {"http": 80, "https": 443}
 _GATEWAYS = names_of("Gateway").words
-CallerKind: TypeAlias = Literal["Pod", "Deployment", "ServiceAccount"]
+CallerKind: TypeAlias = Literal[
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "CronJob",
+    "ReplicaSet",
+    "ReplicationController",
+    "ServiceAccount",
+]
 CALLER_KINDS: tuple[CallerKind, ...] = get_args(CallerKind)
 """The kinds that name the sender of a request."""
+CALLER_FORMS = " or ".join(", ".join(f"{kind.lower()}/NAME" for kind in CALLER_KINDS).rsplit(", ", 1))
+"""The ways to name the sender of a request: `pod/NAME, ... or serviceaccount/NAME`."""
 _CLIENTS: Mapping[str, CallerKind] = {word: kind for kind in CALLER_KINDS for word in names_of(kind).words}
 
 
@@ -75,7 +87,7 @@ def read_client(text: str, namespace: str) -> RequestOrigin | None:
         return None
     kind, _, name = text.partition("/")
     if kind.lower() not in _CLIENTS or not name or "/" in name:
-        raise BadRequest("from", f"{text!r} is not a client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
+        raise BadRequest("from", f"{text!r} is not a client; write {CALLER_FORMS}")
     return RequestOrigin(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 import grpc
 import pytest
 from tests.cli.conftest import plane
-from tests.make.objects import meshed_pod
+from tests.make.objects import meshed_pod, obj, owner_reference
 from tests.make.values import compiled
 
 from headgate.envoy import pb
@@ -121,3 +121,37 @@ async def test_an_unreadable_or_unauthenticated_report_is_rejected(live_state: L
 async def test_a_tap_of_a_missing_object_does_not_start(live_state: LiveState) -> None:
     assert await live_state.taps.tap(query("missing")) is None
     assert live_state.loop.taps.get() == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        ("StatefulSet", "apps/v1"),
+        ("DaemonSet", "apps/v1"),
+        ("Job", "batch/v1"),
+        ("ReplicationController", "v1"),
+        ("CronJob", "batch/v1"),
+    ],
+)
+async def test_a_tap_of_a_workload_is_one_of_the_pods_that_it_owns(kind: str, version: str) -> None:
+    """A CronJob owns pods through Jobs, whatever their names are."""
+    store = MemoryStore()
+    owner = await store.create(obj(kind, "work", version=version, spec={}))
+    if kind == "CronJob":
+        reference = owner_reference(owner, controller=True)
+        owner = await store.create(obj("Job", "by-hand", version="batch/v1", metadata={"ownerReferences": [reference]}))
+    of_owner = {"ownerReferences": [owner_reference(owner, controller=True)]}
+    pods = [meshed_pod("worker", "10.1.0.1", metadata=of_owner), meshed_pod("other", "10.1.0.2")]
+    for pod in pods:
+        await store.create(pod)
+    live_state = LiveState(store, *plane(store))
+    live_state.loop.compiled.set(compiled(*pods))
+    events = await live_state.taps.tap(TapQuery(kind=kind, namespace="default", name="work", values=False, limit=10))
+    assert events is not None
+    async with aclosing(events), asyncio.timeout(60):
+        first = asyncio.ensure_future(anext(events))
+        await until(lambda: bool(live_state.loop.taps.get()), live_state.loop.taps)
+        recording = live_state.loop.taps.get().keys()
+        first.cancel()
+        await asyncio.wait({first})
+    assert recording == {GATEWAY, "sidecar/default/worker"}

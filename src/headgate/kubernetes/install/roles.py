@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.aggregated_server import api_services
 from headgate.api.computed_groups import REQUESTED_GROUPS, ComputedGroup
-from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, names_of
+from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, TAPPABLE_KINDS, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
@@ -118,6 +118,9 @@ def _reads() -> Iterator[RoleRule]:
     yield RoleRule(LIMIT_RANGE.group, (LIMIT_RANGE.plural, RESOURCE_QUOTA.plural), _FOLLOW, without)
     for group, resources in by_group(key for key in metrics if key not in compiled):
         yield RoleRule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
+    tapped = [(kind.group, kind.plural) for kind in TAPPABLE_KINDS]
+    for group, resources in by_group(key for key in tapped if key not in {*compiled, *metrics}):
+        yield RoleRule(group, resources, _FOLLOW, "these objects can't be tapped")
 
 
 def _writes() -> Iterator[RoleRule]:
