@@ -2,6 +2,8 @@
 
 import errno
 import os
+import time
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -102,15 +104,143 @@ def test_a_limit_of_0_is_none() -> None:
 
 @pytest.fixture
 def hierarchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory in which groups are made, in place of a hierarchy of the kernel."""
+    """Return a directory in which groups are made, in place of a hierarchy of the kernel: without files, which can't be removed."""
     place = GroupPlace(tmp_path / "cgroup", BOTH, unified=True)
     place.directory.mkdir()
     monkeypatch.setattr(control_groups, "usable", lambda: [place])
     monkeypatch.setattr(control_groups, "_ATTEMPTS", 1)
+    monkeypatch.setattr(control_groups, "_limit", lambda _group, _limits: None)
     return place.directory
 
 
+class KernelGroups:
+    """Directories with the files of control groups of version 2, as the kernel makes them: one file tree in place of /sys and /proc.
+
+    `files` has the files of each new group. A group is removed with its files, and a process is in the group whose `cgroup.procs` it is in.
+    """
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: Sequence[str]) -> None:
+        self.mount, self.process, self._files = root / "cgroup", root / "proc", files
+        self._mkdir, self._rmdir = os.mkdir, os.rmdir
+        (self.mount / own.lstrip("/")).mkdir(parents=True)
+        self.process.mkdir()
+        monkeypatch.setattr(os, "mkdir", self._make)
+        monkeypatch.setattr(os, "rmdir", self._remove)
+        (self.process / "mountinfo").write_text(
+            f"30 23 0:26 / {self.mount} rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+        )
+        (self.process / "cgroup").write_text(f"0::{own}\n")
+        usable = control_groups.usable
+        monkeypatch.setattr(control_groups, "usable", lambda: usable(self.process))
+
+    def delegate(self, group: str, controllers: str) -> Path:
+        """Enable controllers for the groups below a group, as systemd does; return its directory."""
+        directory = self.mount / group.lstrip("/")
+        (directory / "cgroup.subtree_control").write_text(f"{controllers}\n")
+        return directory
+
+    def _make(self, path: Path, mode: int = 0o777) -> None:
+        self._mkdir(path, mode)
+        if path.parent.is_relative_to(self.mount):
+            enabled = (path.parent / "cgroup.subtree_control").read_text().split()
+            for name in ("cgroup.procs", "cgroup.subtree_control", *self._files):
+                if name.startswith("cgroup.") or name.partition(".")[0] in enabled:
+                    (path / name).touch()
+
+    def _remove(self, path: Path) -> None:
+        if path.is_relative_to(self.mount) and not (path / "cgroup.procs").read_text():
+            for file in [*path.iterdir()]:
+                if file.is_file():
+                    file.unlink()
+        self._rmdir(path)
+
+
+FILES = ("cpu.max", "cpu.stat", "memory.max", "memory.swap.max", "memory.oom.group", "memory.events", "cgroup.kill")
+OWN = "/app.slice/headgate.scope"
+
+
+def contents(group: Path) -> dict[str, str]:
+    """Return the files of a group that have a content."""
+    return {file.name: text for file in group.iterdir() if file.is_file() and (text := file.read_text())}
+
+
+def test_a_group_of_version_2_has_its_limits_and_ends_with_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = KernelGroups(tmp_path, monkeypatch, OWN, FILES)
+    above = kernel.delegate("/app.slice", "cpu memory pids")
+    assert control_groups.usable() == [GroupPlace(above, BOTH, unified=True)]
+    container = tmp_path / "pod" / "app"
+    (group,) = map(Path, create("app", ContainerLimits(cpu=Fraction(1, 2), memory=Fraction(64 << 20)), container))
+    assert group == above / "headgate-app"
+    limits = {
+        "cpu.max": "50000 100000",
+        "memory.max": "67108864",
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+    }
+    assert contents(group) == limits
+    (group / "memory.events").write_text("low 0\nmax 5\noom 2\noom_kill 3\noom_group_kill 1\n")
+    assert control_groups.out_of_memory(container) == 3
+    (group / "cgroup.procs").write_text("4711\n")
+    killed: list[int] = []
+
+    def kill(pid: int, _signal: int) -> None:
+        killed.append(pid)
+        (group / "cgroup.procs").write_text("")
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert remove(container.parent) == []
+    assert (killed, group.exists(), (container / RECORD).exists()) == ([4711], False, False)
+
+
+@pytest.mark.parametrize(("swap", "expected"), [("memory.swap.max", "0"), ("memory.other", None)])
+def test_a_kernel_that_does_not_count_swap_limits_memory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: str, expected: str | None
+) -> None:
+    kernel = KernelGroups(tmp_path, monkeypatch, OWN, ("memory.max", "memory.oom.group", swap))
+    kernel.delegate("/app.slice", "memory")
+    (group,) = map(Path, create("app", ContainerLimits(memory=Fraction(4096)), tmp_path / "pod" / "app"))
+    assert (contents(group)["memory.max"], contents(group).get("memory.swap.max")) == ("4096", expected)
+
+
+def test_only_delegated_controllers_limit_and_others_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = KernelGroups(tmp_path, monkeypatch, OWN, FILES)
+    above = kernel.delegate("/app.slice", "memory pids")
+    container = tmp_path / "pod" / "app"
+    assert control_groups.limited() == MEMORY
+    assert create("busy", ContainerLimits(cpu=Fraction(1)), container) == ()
+    (group,) = map(Path, create("app", ContainerLimits(cpu=Fraction(1), memory=Fraction(4096)), container))
+    assert contents(group).keys() == {"memory.max", "memory.swap.max", "memory.oom.group"}
+    kernel.delegate("/app.slice", "")
+    assert control_groups.usable() == []
+    assert existing(container) == (str(above / "headgate-app"),)  # the record names it after a restart too
+
+
+def test_a_missing_file_of_a_limit_is_an_error_and_leaves_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, the container would start without the limit, and no Event would say so."""
+    kernel = KernelGroups(tmp_path, monkeypatch, OWN, ())
+    above = kernel.delegate("/app.slice", "cpu")
+    write = Path.write_text
+
+    def write_text(path: Path, text: str) -> int:
+        if path.name == "cpu.max":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(FileNotFoundError):
+        create("app", ContainerLimits(cpu=Fraction(1)), tmp_path / "pod" / "app")
+    assert not (above / "headgate-app").exists()
+
+
 LIMITS = ContainerLimits(cpu=Fraction(1))
+ROOT = b'[{"directory":"/","controllers":["cpu"],"unified":true}]'
 
 
 def test_a_container_keeps_its_groups_when_headgate_starts_in_another_group(
@@ -131,18 +261,20 @@ def test_a_container_keeps_its_groups_when_headgate_starts_in_another_group(
 
 
 def test_a_quota_above_that_of_headgate_is_left_out_and_other_errors_leave_no_group(
-    hierarchy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = hierarchy / "headgate-app"
+    place = GroupPlace(tmp_path / "cgroup", CPU, unified=False)
+    place.directory.mkdir()
+    monkeypatch.setattr(control_groups, "usable", lambda: [place])
+    group = place.directory / "headgate-app"
     write, refused = Path.write_text, OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     def write_text(path: Path, text: str) -> int:
         if path.name == "cpu.cfs_quota_us":
             raise refused
-        return write(path, text)
+        return write(path, text) if path.name == RECORD else 0
 
     monkeypatch.setattr(Path, "write_text", write_text)
-    monkeypatch.setattr(Path, "exists", lambda path: path.name == "cpu.cfs_quota_us")
     assert create("app", LIMITS, tmp_path / "pod" / "app") == (str(group),)
     group.rmdir()
     refused.errno = errno.EACCES
@@ -184,7 +316,9 @@ def test_the_processes_of_a_group_are_killed_but_headgate_and_processes_without_
     assert (killed, (group / "cgroup.kill").read_text()) == ([4711], "1")
 
 
-@pytest.mark.parametrize("record", [b"", b"\xff", b"{}", b'["/"]', b'["headgate-a"]'])
+@pytest.mark.parametrize(
+    "record", [b"", b"\xff", b"{}", b'["/"]', b'[{"directory":"headgate-a","controllers":[],"unified":true}]', ROOT]
+)
 def test_a_record_with_another_content_removes_no_group(tmp_path: Path, record: bytes) -> None:
     container = tmp_path / "pod" / "app"
     container.mkdir(parents=True)
@@ -193,6 +327,8 @@ def test_a_record_with_another_content_removes_no_group(tmp_path: Path, record: 
     assert remove(container.parent) == []
 
 
-def test_a_record_has_the_directories_of_the_groups(hierarchy: Path, tmp_path: Path) -> None:
-    groups = create("app", LIMITS, tmp_path / "pod" / "app")
-    assert msgspec.json.decode((tmp_path / "pod" / "app" / RECORD).read_bytes()) == list(groups)
+def test_a_record_has_the_groups_with_their_version(hierarchy: Path, tmp_path: Path) -> None:
+    (group,) = create("app", LIMITS, tmp_path / "pod" / "app")
+    assert msgspec.json.decode((tmp_path / "pod" / "app" / RECORD).read_bytes()) == [
+        {"directory": group, "controllers": ["cpu", "memory"], "unified": True}
+    ]

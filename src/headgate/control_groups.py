@@ -27,6 +27,7 @@ RECORD = "control-groups"
 CONTROLLERS = frozenset({"cpu", "memory"})
 _PREFIX = "headgate-"  # of the names of all groups that headgate makes, and removes
 _QUOTA = "cpu.cfs_quota_us"
+_OF_SWAP = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _PERIOD_US = 100_000  # as Kubernetes
 _LEAST_QUOTA_US = 1000  # the kernel accepts no smaller one
 _ATTEMPTS, _PAUSE_S = 40, 0.05  # a group is busy until the kernel has cleaned up after its last process
@@ -40,10 +41,18 @@ class ContainerLimits(NamedTuple):
 
 
 class GroupPlace(NamedTuple):
-    """A directory in which groups with these controllers can be made. `unified` marks version 2."""
+    """A directory in which groups with these controllers can be made, or such a group. `unified` marks version 2."""
 
     directory: Path
     controllers: frozenset[str]
+    unified: bool
+
+
+class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A group in the record of a container."""
+
+    directory: str
+    controllers: tuple[str, ...]
     unified: bool
 
 
@@ -71,10 +80,10 @@ def places(mounts: str, memberships: str) -> Iterator[GroupPlace]:
                 yield GroupPlace(inside, controllers & CONTROLLERS, unified=False)
 
 
-def usable() -> list[GroupPlace]:
+def usable(process: Path = Path("/proc/self")) -> list[GroupPlace]:
     """Return the places where this process can limit containers."""
     try:
-        files = [os.fsdecode(Path("/proc/self", name).read_bytes()) for name in ("mountinfo", "cgroup")]
+        files = [os.fsdecode((process / name).read_bytes()) for name in ("mountinfo", "cgroup")]
     except OSError:
         return []
     given = (_with_controllers(place) for place in places(*files))
@@ -114,38 +123,39 @@ def create(name: str, limits: ContainerLimits, directory: Path) -> tuple[str, ..
     """
     if not any(limits):
         return ()
-    groups = _recorded(directory)
-    if not groups or not all(map(os.path.isdir, groups)):
-        groups = [place.directory / f"{_PREFIX}{name}" for place in usable() if settings(limits, place)]
-        _record([*groups, *(group for group in _recorded(directory) if group not in groups)], directory)
+    recorded = groups = _recorded(directory)
+    if not groups or not all(group.directory.is_dir() for group in groups):
+        places_with_limits = (place for place in usable() if settings(limits, place))
+        groups = [place._replace(directory=place.directory / f"{_PREFIX}{name}") for place in places_with_limits]
+        _record([*groups, *(group for group in recorded if group not in groups)], directory)
     made: list[Path] = []
     try:
         for group in groups:
             with contextlib.suppress(FileExistsError):
-                group.mkdir()
-                made.append(group)
+                group.directory.mkdir()
+                made.append(group.directory)
             _limit(group, limits)
     except OSError:
-        for group in made:
+        for path in made:
             with contextlib.suppress(OSError):
-                group.rmdir()
+                path.rmdir()
         raise
-    return tuple(map(str, groups))
+    return tuple(str(group.directory) for group in groups)
 
 
 def existing(directory: Path) -> tuple[str, ...]:
     """Return the groups of a container, which its probes, hooks and commands enter too; `directory` is that of the container."""
-    return tuple(str(group) for group in _recorded(directory) if group.is_dir())
+    return tuple(str(group.directory) for group in _recorded(directory) if group.directory.is_dir())
 
 
 def out_of_memory(directory: Path) -> int:
     """Return how many processes of a container the kernel has ended, because it was out of memory."""
     count = 0
     for group in _recorded(directory):
-        for file in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(OSError):
-                rows = dict(line.split() for line in (group / file).read_text().splitlines())
-                count += int(rows.get("oom_kill", "0"))
+        file = group.directory / ("memory.events" if group.unified else "memory.oom_control")
+        with contextlib.suppress(OSError):  # the group has no memory controller
+            rows = dict(line.split() for line in file.read_text().splitlines())
+            count += int(rows.get("oom_kill", "0"))
     return count
 
 
@@ -156,7 +166,7 @@ def remove(*pods: Path) -> list[Path]:
     """
     remaining: list[Path] = []
     for record in (record for pod in pods for record in pod.glob(f"*/{RECORD}") if record.is_file()):
-        busy = [group for group in _recorded(record.parent) if not _is_removed(group)]
+        busy = [group.directory for group in _recorded(record.parent) if not _is_removed(group.directory)]
         if not busy:
             record.unlink(missing_ok=True)
         remaining += busy
@@ -173,30 +183,38 @@ def _with_controllers(place: GroupPlace) -> GroupPlace:
     return place._replace(controllers=CONTROLLERS.intersection(enabled))
 
 
-def _recorded(directory: Path) -> list[Path]:
+def _recorded(directory: Path) -> list[GroupPlace]:
     """Return the recorded groups of a container. A record with another content must not remove other groups."""
-    recorded = read_json(directory / RECORD, list[str]) or ()
-    return [path for path in map(Path, recorded) if path.is_absolute() and path.name.startswith(_PREFIX)]
+    recorded = read_json(directory / RECORD, list[_Recorded]) or ()
+    groups = (
+        GroupPlace(Path(group.directory), frozenset(group.controllers), unified=group.unified) for group in recorded
+    )
+    return [group for group in groups if group.directory.is_absolute() and group.directory.name.startswith(_PREFIX)]
 
 
-def _record(groups: Sequence[Path], directory: Path) -> None:
+def _record(groups: Sequence[GroupPlace], directory: Path) -> None:
     if groups:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(directory / RECORD, msgspec.json.encode(list(map(str, groups))), durable=False)
+        written = [
+            _Recorded(
+                directory=str(group.directory), controllers=tuple(sorted(group.controllers)), unified=group.unified
+            )
+            for group in groups
+        ]
+        write_private(directory / RECORD, msgspec.json.encode(written), durable=False)
 
 
-def _limit(group: Path, limits: ContainerLimits) -> None:
-    """Write the limits into the files that a group has. A kernel may count no swap. Raises OSError."""
-    for unified in (False, True):
-        for file, text in settings(limits, GroupPlace(group.parent, CONTROLLERS, unified=unified)).items():
-            if not (group / file).exists():
-                continue
-            try:
-                (group / file).write_text(text)
-            except OSError as error:
-                # Version 1 accepts no higher quota than that of the group above, which then limits the container.
-                if file != _QUOTA or error.errno != errno.EINVAL:
-                    raise
+def _limit(group: GroupPlace, limits: ContainerLimits) -> None:
+    """Write the limits of a group. Raises OSError."""
+    for file, text in settings(limits, group).items():
+        if file in _OF_SWAP and not (group.directory / file).exists():
+            continue  # this kernel does not count swap
+        try:
+            (group.directory / file).write_text(text)
+        except OSError as error:
+            # Version 1 accepts no higher quota than that of the group above, which then limits the container.
+            if file != _QUOTA or error.errno != errno.EINVAL:
+                raise
 
 
 def _is_removed(group: Path) -> bool:

@@ -342,6 +342,8 @@ async def _work(cluster: KubeApiServer, plane: RunningReplica) -> None:
             assert cluster.call("PUT", f"{SHOP}/pods/web-1/status", {**made, "status": ready})[0] == 200
     for plural in (kind.plural for kind in METRICS_KINDS):
         await eventually(lambda plural=plural: plane.get(f"/apis/traffic.metrics.k8s.io/v1beta1/{plural}"))
+    no_object = await plane.get("/apis/inspect.headgate.dev/v1beta1/namespaces/shop/cronjobs/none/tap")
+    assert no_object["message"] == "CronJob shop/none not found", no_object
     config_map = f"{SHOP}/configmaps/headgate-roots"
     await eventually(lambda: cluster.call("GET", config_map)[0] == 200)
     roots = cluster.call("GET", config_map)[1]["data"]["roots.pem"]

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
+from tests.e2e.answering_server import answering
 from tests.e2e.running_mesh import UNPRIVILEGED_UID, RunningMesh, mesh_in_a_new_directory, missing_without_root
 from tests.make.objects import (
     config_map,
@@ -39,26 +40,6 @@ from headgate.standalone.network.choice import missing
 
 REQUESTS = 300
 MACHINE, OUTSIDE = "198.51.100.1", "198.51.100.2"  # of a network for documentation (RFC 5737)
-SERVER = """
-import http.server, os
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path != "/healthz":
-            print("request", flush=True)
-        body = os.environ["VERSION"].encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-http.server.ThreadingHTTPServer(("", 80), Handler).serve_forever()
-"""
 GREETER = """
 from concurrent.futures import ThreadPoolExecutor
 
@@ -89,7 +70,7 @@ time.sleep(3600)
 def cart(version: str, replicas: int) -> dict[str, Any]:
     """Return a Deployment whose program listens on port 80 of all addresses, without root."""
     app = container(
-        command=[sys.executable, "-c", SERVER],
+        command=answering("VERSION", "80"),
         ports=[{"containerPort": 80, "name": "http"}],
         env=[{"name": "VERSION", "value": version}],
         readinessProbe={"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 30},

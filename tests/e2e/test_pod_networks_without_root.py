@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.e2e.answering_server import answering
 from tests.e2e.running_mesh import UNPRIVILEGED_UID, RunningMesh, mesh_in_a_new_directory, missing_without_root
 from tests.fork_client import Forked
 from tests.headgate_program import server
@@ -17,24 +18,6 @@ from tests.wire import DEADLINE_S
 
 UID = UNPRIVILEGED_UID if not os.geteuid() else os.geteuid()
 NET_ADMIN = 1 << 12
-SERVER = """
-import http.server, os
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = os.environ["POD_NAME"].encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-http.server.ThreadingHTTPServer((os.environ["HOST"], int(os.environ["PORT"])), Handler).serve_forever()
-"""
 FORBIDDEN = """
 import os, sys
 from headgate.standalone import user_namespace
@@ -64,7 +47,7 @@ os.waitpid(child, 0)
 def mesh() -> Iterator[RunningMesh]:
     if reason := missing_without_root():
         pytest.skip(reason)
-    app = container(command=[sys.executable, "-c", SERVER], ports=[{"containerPort": 8080}])
+    app = container(command=answering("POD_NAME"), ports=[{"containerPort": 8080}])
     text = manifest(
         service("web", port(80, "http"), selector={"app": "web"}),
         service("near", port(8080, "http"), selector={"app": "near"}),
@@ -155,9 +138,7 @@ def test_a_program_of_headgate_run_is_reached_by_its_service(mesh: RunningMesh) 
             "--state",
             str(mesh.state),
             "--",
-            sys.executable,
-            "-c",
-            SERVER,
+            *answering("POD_NAME"),
         )
         process = Forked(server(), words, (null.fileno(),) * 3, user=0 if os.geteuid() else UNPRIVILEGED_UID)
         with closing(process):

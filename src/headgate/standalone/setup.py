@@ -129,7 +129,8 @@ async def set_up(options: MachineOptions, stack: AsyncExitStack) -> Setup:
         journal=journal,
     )
     await reserve_cluster_ips(store, addresses)
-    await delete_misplaced(store, EventRecorder(store, COMPONENT), networking)
+    is_new_node = networks is not None and networks.machine.is_new_node
+    await delete_misplaced(store, EventRecorder(store, COMPONENT), networking, is_new_node=is_new_node)
     await ensure_class(store, CLASS_DESCRIPTION)
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))

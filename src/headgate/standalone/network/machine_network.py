@@ -45,12 +45,13 @@ T = TypeVar("T")
 class MachineNetwork:
     """The pod network of one headgate, in range A. Its methods block for milliseconds; call them in a thread.
 
-    `node` is the namespace that has it, None for that of the machine.
+    `node` is the namespace that has it, None for that of the machine. With `is_new_node`, this headgate has created it.
     """
 
-    def __init__(self, number: int, node: NetworkNamespace | None = None) -> None:
+    def __init__(self, number: int, node: NetworkNamespace | None = None, *, is_new_node: bool = False) -> None:
         self.gateway = gateway_address(number)
         self.node = node
+        self.is_new_node = is_new_node
         self.number = number
         self._bridge = bridge_name(number)
 
@@ -148,8 +149,9 @@ def network_for(number: int, gateway_pid: int) -> MachineNetwork:
     """Return the network for a range: without root, in the node of the running gateway, else in a new one. Raises OSError."""
     if not is_entered():
         return MachineNetwork(number)
-    node = namespace_of(gateway_pid, gateway_address(number)) if gateway_pid else None
-    return MachineNetwork(number, node or create_node())
+    if gateway_pid and (node := namespace_of(gateway_pid, gateway_address(number))):
+        return MachineNetwork(number, node)
+    return MachineNetwork(number, create_node(), is_new_node=True)
 
 
 def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:

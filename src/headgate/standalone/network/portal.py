@@ -69,7 +69,8 @@ class _Connections:
     def _remove(self, source: str, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._sources[source] -= 1
-        self._sources += Counter()  # without those that have none
+        if not self._sources[source]:
+            del self._sources[source]
 
 
 class Portal:
@@ -133,7 +134,8 @@ class Portal:
         if lower := [place for place in own if place[1] < self._lowest_port]:
             self._report(
                 f"Ports below {self._lowest_port} need root on this machine, such as port {lower[0][1]} of {lower[0][0]}: pods reach them, and "
-                f"this machine reaches Services by the HTTP proxy. To open them: sysctl -w net.ipv4.ip_unprivileged_port_start={lower[0][1]}",
+                f"this machine reaches HTTP ports by their names below .localhost, and all ports by the HTTP proxy. To open them: "
+                f"sysctl -w net.ipv4.ip_unprivileged_port_start={lower[0][1]}",
                 "lower ports",
             )
         reachable = [place for place in own if place[1] >= self._lowest_port]
