@@ -52,11 +52,11 @@ ROUTES = tuple(kind for kind in KINDS if kind.listeners)
 EVENT = Kind(KindNames("events.k8s.io", "Event", "events"))
 """Events in a cluster. Those of the core group, which the embedded API serves, are the same objects there."""
 DISRUPTION_BUDGET = Kind(names_of("PodDisruptionBudget", "policy"), versions=("v1", "v1beta1"))
-LIMIT_RANGE, RESOURCE_QUOTA = (
-    next(kind for kind in FURTHER_KINDS if (kind.group, kind.kind) == ("", name))
-    for name in ("LimitRange", "ResourceQuota")
+LIMIT_RANGE, RESOURCE_QUOTA, CRON_JOB = (
+    next(kind for kind in FURTHER_KINDS if (kind.group, kind.kind) == name)
+    for name in (("", "LimitRange"), ("", "ResourceQuota"), ("batch", "CronJob"))
 )
-"""The limits of a namespace, to which injection fits sidecars."""
+"""The limits of a namespace, to which injection fits sidecars, and the owner of Jobs, which users tap."""
 OWNERS = tuple(
     Kind(names_of(templated.kind))
     for templated in TEMPLATED_KINDS
@@ -65,7 +65,7 @@ OWNERS = tuple(
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
 WORKLOADS = (deployment.KIND, replica_set.KIND, *OWNERS)
 """The kinds that own pods, themselves or through another kind."""
-CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, RESOURCE_QUOTA, *OWNERS)
+CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, LIMIT_RANGE, RESOURCE_QUOTA, *OWNERS, CRON_JOB)
 """The kinds that headgate reads or writes on a cluster."""
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in (*FURTHER_KINDS, *CLUSTER_KINDS)}
