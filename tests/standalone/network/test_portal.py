@@ -281,3 +281,21 @@ async def test_ports_that_need_root_are_named_once(network: MachineNetwork, capl
     assert message.startswith(f"Ports below 1024 need root on this machine, such as port 80 of {network.gateway}:")
     assert portal.published(network.gateway, 8080) == f"127.{network.number}.255.254"
     assert portal.published(network.gateway, 80) == ""
+
+
+async def test_rejected_udp_packets_to_the_outside_are_named_once(
+    network: MachineNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portals, "REJECTED_S", 0)
+    async with asyncio.timeout(DEADLINE_S), Portal(network, 0).serving():
+        assert network.rejected() == 0
+        with network.create_socket(socket.SOCK_DGRAM) as client:
+            client.connect(("192.0.2.7", 123))
+            with pytest.raises(PermissionError):  # the rejection, for a program of the node itself
+                client.send(b"time?")
+        while not caplog.messages:
+            await asyncio.sleep(0)
+    assert network.rejected() == 1
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "Pods sent UDP packets to the outside, which are rejected"
+    ]

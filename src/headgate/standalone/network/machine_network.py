@@ -139,6 +139,16 @@ class MachineNetwork:
         """Return an IPv4 socket of the network. Raises OSError."""
         return self.node.create_socket(socket.AF_INET, kind) if self.node else socket.socket(socket.AF_INET, kind)
 
+    def rejected(self) -> int:
+        """Return how many UDP packets of a node to the outside were rejected. Raises RedirectionError.
+
+        Other packets are left out: bridges report their multicast groups, and connections that have ended have last packets.
+        """
+        saved = self._run(lambda: run_program("iptables-save", "-c", "-t", "filter"))
+        rules = tuple(f"-A {chain} ! -d {_NETWORK.format(self.number)} -p udp " for chain in _chains(self.number))
+        counted = (line.partition(" ") for line in saved.splitlines())  # [PACKETS:BYTES] -A CHAIN ...
+        return sum(int(counts[1:].partition(":")[0]) for counts, _, rule in counted if rule.startswith(rules))
+
 
 def bridge_name(number: int) -> str:
     """Return the bridge name for a range."""
@@ -170,10 +180,12 @@ def firewall_rules(number: int, *, is_node: bool = False) -> dict[str, str]:
             "filter": (
                 f":{chain} - [0:0]\n:{inbound} - [0:0]\n"
                 f"-I FORWARD -j {chain}\n"
+                f"-A {chain} ! -d {network} -p udp -j REJECT\n"  # which `rejected` counts
                 f"-A {chain} ! -d {network} -j REJECT\n"
                 f"-I OUTPUT -j {inbound}\n"
                 f"-I INPUT -j {inbound}\n"
                 f"-A {inbound} -d {LOOPBACK[4]} -j RETURN\n"  # a redirected packet, whose device is still the bridge
+                f"-A {inbound} ! -d {network} -p udp -j REJECT\n"
                 f"-A {inbound} ! -d {network} -j REJECT\n"
                 f"{proxies}"
             ),

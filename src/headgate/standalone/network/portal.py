@@ -24,6 +24,7 @@ from headgate.standalone.network.machine_network import PORTAL_PORT, MachineNetw
 
 MOST_CONNECTIONS, MOST_LISTENERS = 1000, 2000
 _LIMITS = "more open files (`ulimit -n`) allow"
+REJECTED_S = 30.0  # between two reads of the count of rejected packets, which take 5 ms of processor time
 RETRY_S = 5.0  # until a place that could not be listened on is tried again
 _CHUNK_BYTES = 1 << 16
 _LOOPBACK = "127.0.0.1"
@@ -119,7 +120,7 @@ class Portal:
         except OSError as error:
             await _end(tasks)
             raise HeadgateError(f"the network of the pods can't be connected to the machine's: {error}") from error
-        tasks.append(asyncio.create_task(self._retry(), name="portal"))
+        tasks += [asyncio.create_task(work, name="portal") for work in (self._retry(), self._watch_rejected())]
         self._is_serving = True
         try:
             yield self
@@ -157,6 +158,15 @@ class Portal:
         while True:
             await asyncio.sleep(RETRY_S)
             self._open_missing()
+
+    async def _watch_rejected(self) -> None:
+        """Report once that the node has rejected UDP packets of pods."""
+        while not await asyncio.to_thread(self._network.rejected):  # noqa: ASYNC110  # the kernel has no event for it
+            await asyncio.sleep(REJECTED_S)
+        self._report(
+            "Pods sent UDP packets to the outside, which are rejected: without root, pods reach the outside over TCP, and only DNS queries "
+            "over UDP; to forward all packets, run headgate as root"
+        )
 
     def _open_missing(self) -> None:
         for place in self._places:
