@@ -205,9 +205,7 @@ def test_a_kernel_that_does_not_count_swap_limits_memory_alone(
     assert (contents(group)["memory.max"], contents(group).get("memory.swap.max")) == ("4096", expected)
 
 
-def test_only_delegated_controllers_limit_and_others_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_delegated_controllers_limit_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KernelGroups(tmp_path, monkeypatch, OWN, FILES)
     above = kernel.delegate("/app.slice", "memory pids")
     container = tmp_path / "pod" / "app"
