@@ -318,11 +318,9 @@ class RouteTable(Value, frozen=True, kw_only=True):
 
 
 class Frontend(Value, frozen=True, kw_only=True):
-    """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
+    """A Service that clients can call; `address` is its clusterIP, empty for a headless Service. `port_names` belong to `ports`.
 
-    `port_names` has the names of the `ports`, in their order; it is empty if none has a name.
-    `unbindable` has the ports on which headgate has no permission to listen; clients reach them only through the HTTP
-    proxy. With `other_proxy`, a proxy without xDS listens on the address, instead of the gateway.
+    headgate may not listen on `unbindable` ports: only the HTTP proxy reaches them. With `other_proxy`, a proxy without xDS listens.
     """
 
     service: str
