@@ -27,6 +27,12 @@ ANALYSIS = {
     "success": {"maxDrop": "0%", "margin": "1%", "min": "99.5%"},
     "latencies": [{"percentile": "p99", "max": "500ms", "maxIncrease": "10%"}],
 }
+FIELDS_OF_SPLIT = {
+    "stickiness": {"by": "Cookie", "name": "side"},
+    "noEndpointsPolicy": "Fail",
+    "allowSelfReference": False,
+    "gateway": "Envoy",
+}
 ROLLOUT = {
     "observedGeneration": 1,
     "conditions": conditions_of("Progressing", "2 of 20 requests"),
@@ -55,7 +61,7 @@ def shown(cluster: KubeApiServer, kind: Kind) -> list[str]:
 
 def test_all_fields_of_a_canary_are_kept_and_kubectl_shows_the_state(cluster: KubeApiServer) -> None:
     backends = [{"service": "website-v1", "weight": 9}, {"service": "website-v2", "weight": "1000m"}]
-    body = canary_with(ANALYSIS, paused=False, backends=backends)
+    body = canary_with(ANALYSIS, **FIELDS_OF_SPLIT, paused=False, backends=backends)
     made = cluster.make(CANARIES, body)
     assert made["spec"] == body["spec"]
     code, written = cluster.call("PUT", f"{CANARIES}/website/status", {**made, "status": ROLLOUT})

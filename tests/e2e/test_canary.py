@@ -1,8 +1,10 @@
 """The canary loop of specification 004 with a real Envoy, and with a control plane that is killed at each step (R108, R109)."""
 
 import pytest
+from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import ANALYSIS, Versions
+from tests.make.objects import canary, manifest
 from tests.make.rollouts import message_of, request, state_of
 from tests.waiting import until
 
@@ -38,6 +40,27 @@ def test_the_specified_canary_creates_its_service_and_splits_exactly(versions: V
     assert mesh.send(100, request) == {"current": 90, "next": 10}
     mesh.delete("canary/my-canary", namespace)
     until(lambda: not mesh.get("trafficsplits", namespace)["items"])
+
+
+def test_the_root_and_a_backend_without_endpoints_keep_the_shares_that_fields_of_a_canary_give_them(
+    mesh: RunningMesh, namespace: str
+) -> None:
+    """D1 and D9: as with the annotations of a TrafficSplit, until the field is removed."""
+    mesh.apply(
+        external("shop", mesh.backend("root")),
+        external("shop-v1", mesh.backend("v1")),
+        external("shop-v2"),
+        namespace=namespace,
+    )
+    written = canary("shop", {"shop": 8, "shop-v1": 1, "shop-v2": 1}, namespace="", allowSelfReference=True)
+    failing = {**written, "spec": {**written["spec"], "noEndpointsPolicy": "Fail"}}
+    mesh.apply(manifest(failing), namespace=namespace)
+    request = mesh.request("shop", 8080, namespace=namespace)
+    until(lambda: "503" in mesh.send(10, request))
+    assert mesh.send(200, request).keys() == {"root", "v1", "503"}  # random, because a share fails
+    mesh.apply(manifest(written), namespace=namespace)
+    until(lambda: "503" not in mesh.send(10, request))
+    assert mesh.send(90, request) == {"root": 80, "v1": 10}
 
 
 def test_a_failing_version_gets_no_requests_any_more_and_the_status_says_why(versions: Versions) -> None:

@@ -1,11 +1,10 @@
 """Canaries whose root Service gets requests only through a Gateway: they are the evidence, as those of other clients (R108)."""
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.canaries import TESTER, canary_of_website
+from tests.e2e.canaries import TESTER, canary_of_website, changed
 from tests.e2e.gateway_api.objects import edge_route, gateway_address, gateway_for_hosts, rule_to
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
@@ -71,12 +70,6 @@ class Shop:
             return bool(since) and time.time() > since + CLUSTER_SECONDS
 
         until(begun)
-
-
-def changed(manifest: str, **spec: Any) -> str:
-    """Return a Canary with some fields of its spec replaced."""
-    obj = json.loads(manifest)
-    return json.dumps({**obj, "spec": {**obj["spec"], **spec}})
 
 
 def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.canaries import TESTER, canary_of_website
-from tests.e2e.manifests import annotated, external
+from tests.e2e.canaries import TESTER, canary_of_website, changed
+from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.make.rollouts import message_of, request, state_of
 from tests.waiting import until
@@ -87,10 +87,9 @@ def test_failing_copies_roll_back_before_any_user_gets_the_canary(mesh: RunningM
 
 def test_sticky_users_keep_their_version_while_the_canarys_share_rises(mesh: RunningMesh, namespace: str) -> None:
     """The requests of each user go to one version, and both versions are still compared."""
-    sticky = annotated(
-        canary_of_website(steps=[{"share": "50%", "pause": True}], interval="1h"), sticky="header:x-user"
-    )
-    trial = Trial(mesh, namespace, manifest=sticky)
+    sticky = {"by": "Header", "name": "x-user"}
+    written = canary_of_website(steps=[{"share": "50%", "pause": True}], interval="1h")
+    trial = Trial(mesh, namespace, manifest=changed(written, stickiness=sticky))
 
     def versions() -> Mapping[str, str]:
         users = [f"user-{number}" for number in range(60)]

@@ -9,7 +9,7 @@ from typing import Any
 from tests.e2e.manifests import annotated, protocol_service, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.e2e.versions import Versions
-from tests.make.objects import canary, headgate_keys, manifest
+from tests.make.objects import canary, manifest
 from tests.processes import listens
 from tests.protocols import connect_often, greeting_server
 from tests.render.nginx.nginx_process import needs_nginx
@@ -18,10 +18,10 @@ from tests.waiting import until
 NAMESPACE = "shop"
 
 
-def specified_canary(next_weight: str = "100m", current_weight: str = "900m", **annotations: str) -> str:
+def specified_canary(next_weight: str = "100m", current_weight: str = "900m", **spec: Any) -> str:
     """Return the Canary of specification 004."""
     weights = {"web-next": next_weight, "web-current": current_weight}
-    return manifest(canary("web", weights, name="my-canary", annotations=headgate_keys(**annotations), namespace=""))
+    return manifest(canary("web", weights, name="my-canary", namespace="", **spec))
 
 
 def reasons(findings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -38,7 +38,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     mesh.start()
     mesh.create_namespace(NAMESPACE)
     Versions(mesh, NAMESPACE)
-    mesh.submit(specified_canary(gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary(gateway="Nginx"), namespace=NAMESPACE)
     until(lambda: mesh.get("service/web", NAMESPACE)["spec"]["clusterIP"])
     request = until(lambda: mesh.request("web", 8080, namespace=NAMESPACE))
     address = mesh.address("web", 8080, NAMESPACE)
@@ -51,7 +51,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     main = mesh.state / "nginx" / "shop_web" / "nginx.conf"
     main.unlink()
     main.mkdir()  # no file can replace a directory
-    mesh.submit(specified_canary("500m", "500m", gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary("500m", "500m", gateway="Nginx"), namespace=NAMESPACE)
     mesh.line(lambda line: "GatewayNotReady" in reasons(line.get("findings", ())), mark)
     assert "Is a directory" in mesh.event("GatewayNotReady", "my-canary", NAMESPACE)[2]
     checked = mesh.headgate("check")
@@ -80,7 +80,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     assert mesh.send(100, request) == {"next": 10, "current": 90}
     until(lambda: not mesh.nginx() and not list(mesh.state.glob("nginx/*")))
 
-    mesh.submit(specified_canary(gateway="nginx"), namespace=NAMESPACE)
+    mesh.submit(specified_canary(gateway="Nginx"), namespace=NAMESPACE)
     until(lambda: listens(mesh.nginx()["shop_web"], *address))
     assert mesh.send(100, request) == {"next": 10, "current": 90}
 

@@ -191,8 +191,8 @@ async def test_a_canary_asks_for_a_gateway_of_its_root_service(rig: ServiceGatew
     canary = {
         "apiVersion": "headgate.dev/v1beta1",
         "kind": "Canary",
-        "metadata": {"name": "my-canary", "namespace": "shop", "annotations": ASKING},
-        "spec": {"service": "web", "backends": [{"service": "web-next", "weight": "100m"}]},
+        "metadata": {"name": "my-canary", "namespace": "shop"},
+        "spec": {"gateway": "Envoy", "service": "web", "backends": [{"service": "web-next", "weight": "100m"}]},
     }
     await rig.store.create(canary)
     await rig.settle()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.make.objects import Object, canary, config_map, gateway, headgate_keys, listener, route, rule
+from tests.make.objects import Object, canary, config_map, gateway, listener, route, rule
 from tests.pods.conftest import (
     SYSTEM,
     Cluster,
@@ -114,7 +114,7 @@ def answers(cluster: Cluster, name: str, count: int) -> Any:
 def specified_canary(proxy: str, *, share: int = 100) -> Object:
     """Return the Canary of specification 004, which asks for a gateway."""
     weights = {"web-next": f"{share}m", "web-current": "900m"}
-    return canary("web", weights, name="my-canary", namespace=WEB, annotations=headgate_keys(gateway=proxy))
+    return canary("web", weights, name="my-canary", namespace=WEB, gateway=proxy)
 
 
 def proxies(cluster: Cluster) -> list[str]:
@@ -142,7 +142,7 @@ def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_ga
 ) -> None:
     """R32, R33, D23: clients with a sidecar split by themselves, before and after the end of the gateway."""
     edge.apply(
-        http_service(WEB, "web-next", app="v2"), http_service(WEB, "web-current", app="v1"), specified_canary("envoy")
+        http_service(WEB, "web-next", app="v2"), http_service(WEB, "web-current", app="v1"), specified_canary("Envoy")
     )
     until(lambda: led(edge, "web"))
     edge.wait_programmed("trafficsplit/my-canary", WEB)
@@ -160,11 +160,11 @@ def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_ga
 def replace_by_nginx(cluster: Cluster) -> None:
     """Replace the proxies of `web` by nginx and change its weights, without a failed request."""
     with load(cluster, OUTSIDE, "web.web", reconnect=True) as counts:
-        cluster.apply(specified_canary("nginx"))
+        cluster.apply(specified_canary("Nginx"))
         until(lambda: images(cluster, "web") == {SECOND_IMAGE}, "nginx alone runs")
-        cluster.apply(specified_canary("nginx", share=0))
+        cluster.apply(specified_canary("Nginx", share=0))
         until(lambda: answers(cluster, "web", 40) == {"v1": 40})
-        cluster.apply(specified_canary("nginx"))
+        cluster.apply(specified_canary("Nginx"))
         until(lambda: answers(cluster, "web", 40).keys() == {"v1", "v2"})
     assert counts
     assert not failures(counts, "v1", "v2")

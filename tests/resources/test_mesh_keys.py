@@ -66,10 +66,14 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
     ("kind", "name", "instead"),
     [
         ("Canary", "mirror", "set spec.analysis.mirror"),
-        ("Service", "sticky", "write it on a TrafficSplit or Canary"),
-        ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit or Canary"),
+        ("Canary", "sticky", "set spec.stickiness"),
+        ("Canary", "no-endpoints", "set spec.noEndpointsPolicy"),
+        ("Canary", "allow-self-reference", "set spec.allowSelfReference"),
+        ("Canary", "gateway", "set spec.gateway"),
+        ("Service", "sticky", "write it on a TrafficSplit"),
+        ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit"),
         ("TrafficSplit", "mode", "write it on a TrafficTarget"),
-        ("TrafficSplit", "gateway", "write it on a Service or Canary"),
+        ("TrafficSplit", "gateway", "write it on a Service"),
         ("TrafficSplit", "retry", "write it on a Service"),
     ],
 )

@@ -17,8 +17,7 @@ from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Object, namespace_of
 from headgate.resources.registry import BUILT_IN, DEFINITION
 from headgate.resources.schema.defaults import with_schema_defaults
-from headgate.resources.smi.self_reference import self_reference
-from headgate.resources.smi.split_fields import SELF_REFERENCE
+from headgate.resources.smi.self_reference import self_reference, self_reference_message
 from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.settings import Settings
 
@@ -34,7 +33,7 @@ def object_check(settings: Settings) -> Check:
         if isinstance(result.value, TrafficSplit | Canary):
             index = self_reference(result.value, namespace_of(obj), settings.domain)
             if index is not None:
-                message = SELF_REFERENCE.format(root=result.value.spec.service)
+                message = self_reference_message(result.value)
                 return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=result.unknown)
         if not result.hub:
             return result

@@ -31,6 +31,7 @@ from headgate.resources.explanations import (
 )
 from headgate.resources.inspect import ExactShare
 from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, check
+from headgate.resources.smi.split_fields import StickyBy
 
 ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
@@ -212,7 +213,9 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
 
 
 def _stickiness(stickiness: Stickiness) -> Iterator[tuple[str, str]]:
-    by = "the client's address" if stickiness.by == "Source" else f"the {stickiness.by.lower()} {stickiness.name}"
+    by = f"the {stickiness.by.value.lower()} {stickiness.name}"
+    if stickiness.by is StickyBy.SOURCE:
+        by = "the client's address"
     yield "Users", f"by {by}: a user stays with one backend"
     if stickiness.service:
         yield "This user", f"{stickiness.service}:{stickiness.port}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Literal
 
 from msgspec import structs
 
@@ -37,13 +36,9 @@ from headgate.resources.explanations import (
 from headgate.resources.inspect import exact_share
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.smi.split_fields import StickyBy
 
 _NOT_VISIBLE = "no Service that this caller may call"
-_STICKY_BY: Mapping[str, Literal["Cookie", "Header", "Source"]] = {
-    "cookie": "Cookie",
-    "header": "Header",
-    "source": "Source",
-}
 
 
 class ExplainInput(Value, frozen=True, kw_only=True):
@@ -198,7 +193,7 @@ def _stickiness(decision: Decision) -> Stickiness | None:
     sticky = decision.route.split.sticky if decision.route else None
     if sticky is None:
         return None
-    by = Stickiness(by=_STICKY_BY[sticky.kind], name=sticky.name)
+    by = Stickiness(by=StickyBy(sticky.kind.capitalize()), name=sticky.name)
     if decision.slot is None:
         return by
     side = slot_range_at(sticky, decision.slot)

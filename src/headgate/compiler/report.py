@@ -7,6 +7,7 @@ from typing import TypeVar
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.core.service import Service
+from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap, replaced
 
@@ -147,7 +148,7 @@ class SidecarPods(Value, frozen=True, kw_only=True):
 
 
 class ServiceGateway(Value, frozen=True, kw_only=True):
-    """A request for a gateway: the Service `key`, the object that requests it, and the value of the annotation.
+    """A request for a gateway: the Service `key`, the object that requests it, and the program of the proxy.
 
     `fault` says why the Service can't have a gateway; it is empty if it can. The gateway `serves` unless another one already
     does, that of the machine.
@@ -164,6 +165,11 @@ class ServiceGateway(Value, frozen=True, kw_only=True):
     def name(self) -> str:
         """The `namespace/name` of the Service."""
         return f"{self.key.namespace}/{self.key.name}"
+
+    @property
+    def field(self) -> str:
+        """The field of the object `about` that requests the gateway: an annotation of a Service, or a field of a Canary."""
+        return f"metadata.annotations.{SERVICE_GATEWAY}" if self.about == self.key else "spec.gateway"
 
 
 class Report(Value, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Find the Services that request a gateway: proxies behind them for clients without a sidecar (001 and 004; R32, D23).
 
-A Service requests it by an annotation, or a Canary for its root Service. On one machine the gateway of the machine listens
-on the addresses of all Services, unless one requests nginx: then nginx listens there.
+A Service requests it by an annotation, or a Canary for its root Service by `spec.gateway`. On one machine the gateway of the
+machine listens on the addresses of all Services, unless one requests nginx: then nginx listens there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +21,18 @@ from headgate.settings import Settings
 
 READY = "GatewayReady"
 """The reason of the Event when clients without a sidecar begin to reach a gateway."""
-_FIELD = f"metadata.annotations.{SERVICE_GATEWAY}"
 
 
 def requesting(snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
     """Return the gateways that existing Services have or should have, sorted by Service.
 
-    A Canary requests one only for a root Service in its own namespace. The annotation of the Service itself has precedence.
+    A Canary requests one only for a root Service in its own namespace. The request of the Service itself has precedence.
     """
     requested: dict[str, tuple[Key, str]] = {}
     for key, canary in snapshot.of(Canary):
         root = service_name(canary.spec.service, key.namespace, settings.domain)
-        if (proxy := canary.metadata.annotations.get(SERVICE_GATEWAY)) and root.startswith(f"{key.namespace}/"):
-            requested.setdefault(root, (key, proxy))
+        if (gateway := canary.spec.gateway) and root.startswith(f"{key.namespace}/"):
+            requested.setdefault(root, (key, gateway.annotation))
     for name, (key, service) in snapshot.services.items():
         if (own := service.metadata.annotations.get(SERVICE_GATEWAY)) is not None:
             requested[name] = key, own
@@ -88,11 +87,11 @@ def findings(
 def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings: Settings) -> Iterator[Finding]:
     if fault := gateway.fault:
         if settings.gateway_pods or gateway.proxy != ENVOY:
-            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, fault)
+            yield Finding(gateway.about, Reason.FIELD_IGNORED, gateway.field, fault)
         return
     if not settings.gateway_pods:
         if gateway.proxy == NGINX and not settings.nginx:
-            yield Finding(gateway.about, Reason.FIELD_IGNORED, _FIELD, _without_nginx(gateway))
+            yield Finding(gateway.about, Reason.FIELD_IGNORED, gateway.field, _without_nginx(gateway))
         return
     is_own = gateway.about == gateway.key
     if gateway.service.spec.selected:
@@ -106,7 +105,7 @@ def _findings(gateway: ServiceGateway, slices: Sequence[EndpointSlice], settings
             f"clients without a sidecar reach endpoints of the Service {gateway.name} past the gateway: delete its "
             f"EndpointSlices {', '.join(names)}, and its Endpoints, which Kubernetes wrote if it had a selector"
         )
-        yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, _FIELD if is_own else "spec.service", message)
+        yield Finding(gateway.about, Reason.GATEWAY_BYPASSED, gateway.field if is_own else "spec.service", message)
 
 
 def _without_nginx(gateway: ServiceGateway) -> str:

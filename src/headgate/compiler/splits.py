@@ -38,8 +38,8 @@ from headgate.model.routing import (
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import CANARY
-from headgate.resources.smi.self_reference import self_reference
-from headgate.resources.smi.split_fields import NO_ENDPOINTS, SELF_REFERENCE, STICKY
+from headgate.resources.smi.self_reference import self_reference, self_reference_message
+from headgate.resources.smi.split_fields import NO_ENDPOINTS, STICKY
 from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.resources.weights import whole_weights
 from headgate.settings import Settings
@@ -149,7 +149,7 @@ class SplitCompiler:
 
         written = split.spec.service
         if (own := self_reference(split, key.namespace, self.settings.domain)) is not None:
-            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
+            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", self_reference_message(split))
         elif root not in self.snapshot.services:
             message = f"{missing(root, written)}; the split does nothing until it exists"
             yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message, *((service_key(root),) if root else ()))

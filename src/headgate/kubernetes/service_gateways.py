@@ -292,7 +292,7 @@ def _unready(about: Key, deployment: Object) -> Iterator[Finding]:
 
 def _without_image(about: Key) -> Finding:
     message = (
-        "no image with nginx is known; write envoy in the annotation headgate.dev/gateway, or let an operator run headgate "
+        "no image with nginx is known; request the gateway envoy instead of nginx, or let an operator run headgate "
         "install with --nginx-image"
     )
     return Finding(about, Reason.GATEWAY_NOT_READY, "", message)

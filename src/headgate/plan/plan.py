@@ -21,7 +21,6 @@ from headgate.plan.traffic import Entry, RequestClass, request_classes
 from headgate.plan.treatment import Treatment
 from headgate.plan.world import GatewayProxy, ModeName, Origin, World
 from headgate.resources.explanations import ExplainedRoute
-from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
 from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT, WORKLOADS
@@ -380,7 +379,8 @@ def gateway_changes(world: World) -> Iterator[GatewayChange]:
     for name in sorted(old.keys() | new.keys()):
         before, after = (side[name].proxy if name in side else "" for side in (old, new))
         if before != after:
-            cause = world.cause((new.get(name) or old[name]).about, f"metadata.annotations.{SERVICE_GATEWAY}")
+            gateway = new.get(name) or old[name]
+            cause = world.cause(gateway.about, gateway.field)
             yield GatewayChange(service=name, before=before, after=after, causes=(cause,))
 
 

@@ -17,7 +17,7 @@ from headgate.resources.meta import Key
 ModeName: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [mode.value.capitalize() for mode in TlsMode]})]
 """A mode of mutual TLS."""
 GatewayProxy: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [*PROXIES, ""]})]
-"""The value of the annotation `headgate.dev/gateway`; empty without one."""
+"""The program of the proxy for clients without a sidecar that an object requests; empty without one."""
 
 
 class Origin(Answer, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from msgspec import Meta
 from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
 from headgate.resources.meta import Key
 from headgate.resources.request_spec import CallerKind, RequestSpec, read_client
+from headgate.resources.smi.split_fields import StickyBy
 
 MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
 PLAINTEXT: Literal["Plaintext"] = "Plaintext"
@@ -200,7 +201,7 @@ class Stickiness(Answer, frozen=True, kw_only=True):
     answers this user itself.
     """
 
-    by: Literal["Cookie", "Header", "Source"]
+    by: StickyBy
     name: str = ""
     service: str = ""
     port: int = 0

@@ -10,7 +10,9 @@ _VARIABLE = re.compile("[ -<>-~]+")  # printable ASCII except `=`
 _CONFIG_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
 HEADER_CHARACTER = "[!#$%&'*+.^_`|~0-9A-Za-z-]"
 """A character in the name of a header, or in another token of HTTP (RFC 9110, 5.6.2)."""
-_HEADER = re.compile(f"{HEADER_CHARACTER}{{1,256}}")
+HEADER_NAME = f"^{HEADER_CHARACTER}{{1,256}}$"
+"""The pattern for the name of a header or cookie."""
+_HEADER = re.compile(HEADER_NAME)
 
 
 def service_port_name_fault(text: str) -> str:

@@ -4,7 +4,7 @@ Every table over kinds is derived from these values: `registry` lists them.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -51,6 +51,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
       in them.
     - `unversioned`: whether examples in the specifications write it without `apiVersion` (000, 001, 003; D27).
     - `annotations`: the keys with the prefix `headgate.dev/` that have an effect on the kind only, or on few kinds.
+    - `fields_of_annotations`: its fields that have the effect of an annotation of other kinds, by the key of the annotation.
     - `recorded`: whether the history records its objects: users write them to direct and protect traffic.
     - `unrestored`: the fields of its spec that a rollback leaves as they are: they belong to the present object.
     - `status`: whether it has a status; `subresources`: further subresources.
@@ -78,6 +79,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     unread: re.Pattern[str] | None = None
     unversioned: bool = False
     annotations: frozenset[str] = frozenset()
+    fields_of_annotations: Mapping[str, str] = {}
     recorded: bool = False
     unrestored: tuple[str, ...] = ()
     status: bool = False

@@ -9,7 +9,6 @@ from headgate.resources.gateway_api.proxies import PARAMETERS, PROXY_OF, PROXY_O
 from headgate.resources.mesh.canary.types import CANARY_WEIGHTS
 from headgate.resources.meta import Metadata
 from headgate.resources.registry import KINDS
-from headgate.resources.smi.split_fields import MIRROR
 from headgate.resources.trace_sampling import TRACE_SAMPLING
 
 PREFIX = "headgate.dev/"
@@ -47,6 +46,7 @@ ANNOTATIONS = frozenset(
     }
 )
 """The annotations that headgate reads or writes."""
+_FIELDS = {kind.kind: kind.fields_of_annotations for kind in KINDS}
 
 
 def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
@@ -56,9 +56,8 @@ def useless_keys(kind: str, metadata: Metadata) -> Iterator[Cause]:
     for key in metadata.annotations:
         places = _PLACES.get(key, (kind,))
         if kind not in places:
-            instead = f"write it on a {' or '.join(places)}"
-            if (kind, key) == ("Canary", MIRROR):
-                instead = "set spec.analysis.mirror"
+            field = _FIELDS.get(kind, {}).get(key)
+            instead = f"set {field}" if field else f"write it on a {' or '.join(places)}"
             message = f"{key} has no effect on a {kind}; {instead}, or remove it"
             yield Cause(f"metadata.annotations.{key}", message)
 

@@ -33,8 +33,8 @@ from headgate.rollout.owned_split import (
     MATCH_SUFFIX,
     edit_of,
     has,
+    has_more,
     is_applied,
-    is_copying,
     is_owned,
     replaced,
     wanted_objects,
@@ -294,7 +294,7 @@ class RolloutController:
             if key == split and current is not None and edit_of(current):
                 # To apply would leave backends and matches that a user has added.
                 await self._ports.objects.update(replaced(current, content))
-            elif current is None or not has(current, content) or is_copying(current, content):
+            elif current is None or not has(current, content) or has_more(current, content):
                 await self._ports.objects.apply(content, manager=MANAGER)
         await self._delete(obj, {key: content for key, content in stored.items() if key not in made})
 

@@ -6,12 +6,12 @@ HTTPRouteGroup matches to the canary; it has precedence over the first (D8).
 The split carries its weights in an annotation too. If they differ from those of its spec, a user has edited the spec.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.resources.core.service import Service
 from headgate.resources.kind import Kind
-from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, Canary, StepKind
+from headgate.resources.mesh.canary.types import CANARY_WEIGHTS, Canary, CanarySpec, NoEndpointsPolicy, StepKind
 from headgate.resources.meta import Object, annotations_of, controller_reference, generation_of
 from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
@@ -20,7 +20,7 @@ from headgate.rollout.state import Edit
 MANAGER = "headgate-rollout"
 MATCH_SUFFIX = "-match"
 """The suffix that names the group and the split in a step with matches."""
-_COPIED = (ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY)  # annotations of a Canary that its split gets too
+_ANNOTATIONS = (ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY)  # what a Canary sets, and removes again
 
 
 def wanted_objects(
@@ -31,8 +31,7 @@ def wanted_objects(
     In a step with matches, return their group and a split for the group first.
     """
     analysis = canary.spec.analysis
-    written = annotations_of(obj)
-    annotations = {name: written[name] for name in _COPIED if name in written}
+    annotations = dict(_annotations(canary.spec))
     if analysis and kind is StepKind.MIRROR:
         annotations[MIRROR] = f"{analysis.canary}={analysis.mirror}"
     spec = _split_spec(canary, weights)
@@ -44,6 +43,16 @@ def wanted_objects(
     matches = [{"apiGroup": ROUTE_GROUP.group, "kind": ROUTE_GROUP.kind, "name": group["metadata"]["name"]}]
     matched = {**_split_spec(canary, {analysis.canary: 1}), "matches": matches}
     return group, _owned(obj, TRAFFIC_SPLIT, matched, suffix=MATCH_SUFFIX), split
+
+
+def _annotations(spec: CanarySpec) -> Iterator[tuple[str, str]]:
+    """Yield the annotations of the split for fields of the Canary that TrafficSplits do not have."""
+    if spec.allow_self_reference:
+        yield ALLOW_SELF_REFERENCE, "true"
+    if spec.no_endpoints_policy is NoEndpointsPolicy.FAIL:
+        yield NO_ENDPOINTS, "fail"
+    if spec.stickiness:
+        yield STICKY, spec.stickiness.annotation
 
 
 def _split_spec(canary: Canary, weights: Mapping[str, int]) -> Object:
@@ -72,9 +81,10 @@ def has(stored: Object | None, expected: Object) -> bool:
     return annotations_of(expected).items() <= annotations_of(stored).items()
 
 
-def is_copying(stored: Object, expected: Object) -> bool:
-    """Return whether a stored split still sends copies, which the expected one does not."""
-    return MIRROR in annotations_of(stored) and MIRROR not in annotations_of(expected)
+def has_more(stored: Object, expected: Object) -> bool:
+    """Return whether a stored split still has an annotation that the expected one does not have: copies have ended, for example."""
+    extra = annotations_of(stored).keys() - annotations_of(expected).keys()
+    return not extra.isdisjoint(_ANNOTATIONS)
 
 
 def is_owned(stored: Object, owner: Object) -> bool:

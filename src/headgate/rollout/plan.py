@@ -10,7 +10,6 @@ import msgspec
 from headgate.quantity import parse_percentage
 from headgate.resources.mesh.canary.analysis import Analysis, When
 from headgate.resources.mesh.canary.types import Canary, CanarySpec, RolloutStep, StepKind
-from headgate.resources.smi.split_fields import STICKY
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Criterion, Thresholds
 from headgate.rollout.state import Pause, Phase, State
@@ -92,7 +91,7 @@ class RolloutPlan:
 
         Return 0 if this is unknown: where users stay at a backend, and for requests that fit a match.
         """
-        if self.analysis is None or STICKY in self.canary.metadata.annotations or self.kind(state) is StepKind.MATCH:
+        if self.analysis is None or self.spec.stickiness or self.kind(state) is StepKind.MATCH:
             return 0.0
         if self.kind(state) is StepKind.MIRROR:
             return requests * float(parse_percentage(self.analysis.mirror))

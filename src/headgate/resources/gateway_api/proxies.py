@@ -11,7 +11,7 @@ PROXY_OF = "headgate.dev/proxy-of-gateway"
 PROXY_OF_SERVICE = "headgate.dev/proxy-of-service"
 """Annotation of a pod in `headgate-system`, written by headgate: the Service whose proxy it runs, as `namespace/name`."""
 SERVICE_GATEWAY = "headgate.dev/gateway"
-"""Annotation of a Service, or of a Canary for its root Service: the proxy behind it for clients without a sidecar."""
+"""Annotation of a Service: the proxy behind it for clients without a sidecar."""
 ENVOY, NGINX = PROXIES = ("envoy", "nginx")
 """The values of the annotation."""
 

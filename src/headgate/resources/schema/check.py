@@ -14,7 +14,7 @@ from headgate import durations
 from headgate.errors import Cause
 from headgate.quantity import PERCENTAGE, SHARE, parse_percentage, parse_share
 from headgate.resources import regexes
-from headgate.resources.grammars import header_fault
+from headgate.resources.grammars import HEADER_NAME, header_fault
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 from headgate.resources.schema.builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 
@@ -270,6 +270,7 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$": _kind_fault,
     rf"^{_NAMES}\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$": _controller_fault,
     r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": header_fault,
+    HEADER_NAME: _matching(HEADER_NAME, "the name of a header or cookie"),
     DURATION: _parsing(durations.milliseconds),
     PERCENTAGE: _parsing(parse_percentage),
     SHARE: _parsing(parse_share),

@@ -93,6 +93,8 @@ def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
     default = next(own.default for own in _fields(shape) if own.name == name)
     if default in (msgspec.NODEFAULT, *_EMPTY):
         return schema
+    if isinstance(default, Enum):
+        default = default.value
     return {**schema, "default": {} if isinstance(default, msgspec.Struct) else default}
 
 

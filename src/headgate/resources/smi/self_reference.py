@@ -8,8 +8,23 @@ from headgate.resources.smi.traffic_split import TrafficSplit
 
 def self_reference(split: TrafficSplit | Canary, namespace: str, domain: str) -> int | None:
     """Return the index of the backend that is the split's own root (R18); None if there is none or it is allowed (D1)."""
-    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
+    if _is_allowed(split):
         return None
     root = service_name(split.spec.service, namespace, domain)
     names = [service_name(backend.service, namespace, domain) for backend in split.spec.backends]
     return names.index(root) if root and root in names else None
+
+
+def self_reference_message(split: TrafficSplit | Canary) -> str:
+    """Return the message about a split whose root is one of its backends."""
+    how = "set spec.allowSelfReference" if isinstance(split, Canary) else f"set the annotation {ALLOW_SELF_REFERENCE}"
+    return (
+        f"{split.spec.service} is both the root and a backend; it selects every version, so its share has no defined target. "
+        f"Name a Service that selects one version only, or {how} to true"
+    )
+
+
+def _is_allowed(split: TrafficSplit | Canary) -> bool:
+    if isinstance(split, Canary):
+        return split.spec.allow_self_reference
+    return split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true"

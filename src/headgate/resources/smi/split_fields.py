@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -28,10 +29,15 @@ STICKY = "headgate.dev/sticky"
 MIRROR = "headgate.dev/mirror"
 """The annotation of a split that names a backend for copies of some requests: `website-v2=20%`."""
 
-SELF_REFERENCE = (
-    "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
-    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
-)
+
+class StickyBy(Enum):
+    """What identifies the users of a sticky split."""
+
+    COOKIE = "Cookie"
+    HEADER = "Header"
+    SOURCE = "Source"
+
+
 BackendName = Annotated[str, Field("The Service; name.namespace when it is in another namespace that grants this.")]
 WEIGHT = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
 
@@ -57,11 +63,8 @@ _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "fals
 _STICKY = re.compile(f"source|(cookie|header):{HEADER_CHARACTER}+")
 
 
-def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
-    """Yield the mistakes in the fields that TrafficSplits and Canaries have, except broken rules: annotations, root and backends.
-
-    `quantities` says whether weights are quantities.
-    """
+def annotation_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in the annotations of a TrafficSplit."""
     for name, allowed in _ALLOWED.items():
         value = annotation(obj, name)
         if isinstance(value, str) and value not in allowed:
@@ -69,10 +72,17 @@ def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
     sticky = annotation(obj, STICKY)
     if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
         yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
-    spec = part(obj, "spec")
     mirror = annotation(obj, MIRROR)
-    if isinstance(mirror, str) and (fault := _mirror_fault(mirror, spec.get("backends"))):
+    if isinstance(mirror, str) and (fault := _mirror_fault(mirror, part(obj, "spec").get("backends"))):
         yield Cause(f"metadata.annotations.{MIRROR}", fault)
+
+
+def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
+    """Yield the mistakes in the root and the backends of a TrafficSplit or Canary, except broken rules.
+
+    `quantities` says whether weights are quantities.
+    """
+    spec = part(obj, "spec")
     root = spec.get("service")
     if root and isinstance(root, str) and not _is_root(root):
         message = f"{root!r} does not name a Service: write website, website.namespace or its FQDN"

@@ -44,6 +44,7 @@ from headgate.resources.smi.split_fields import (
     WEIGHT,
     BackendName,
     RootSpec,
+    annotation_causes,
     shared_causes,
 )
 from headgate.resources.smi.status import PROXIES
@@ -149,6 +150,7 @@ def split_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     _, version = split_api_version(obj["apiVersion"])
     yield from rule_causes(_spec_shape(version), spec, "spec")
+    yield from annotation_causes(obj)
     yield from shared_causes(obj, quantities=version in QUANTITY_VERSIONS)
     if version not in MATCHLESS_VERSIONS:
         yield from _match_causes(spec.get("matches"))

@@ -1,9 +1,10 @@
 """Checks of Canaries (R18, R109, D19): each message names the field and what to write."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.decoding import check, validate
+from tests.decoding import validate
 from tests.resources.canary import BACKENDS, WITH_BASELINE, canary_with
 
 from headgate.admission.chain import object_check
@@ -233,19 +234,36 @@ def test_values_of_wrong_types_are_mistakes(analysis: Any) -> None:
 
 
 def test_a_canary_must_not_be_one_of_its_own_backends() -> None:
-    """R18, D1: the annotation of splits allows it."""
+    """R18, D1: a field allows it."""
     admitted = object_check(Settings())
     (cause,) = admitted(canary_with(backends=SELF)).causes
     assert cause.field == "spec.backends[0].service"
     assert "website is both the root and a backend" in cause.message
-    allowed = canary_with(backends=SELF)
-    allowed["metadata"]["annotations"] = {"headgate.dev/allow-self-reference": "true"}
+    assert cause.message.endswith("or set spec.allowSelfReference to true")
+    allowed = canary_with(backends=SELF, allowSelfReference=True)
     assert admitted(allowed).causes == ()
 
 
-@pytest.mark.parametrize(("name", "value"), [("sticky", "cookie"), ("gateway", "apache")])
-def test_annotations_are_checked(name: str, value: str) -> None:
-    obj = canary_with()
-    obj["metadata"]["annotations"] = {f"headgate.dev/{name}": value}
-    (cause,) = check(obj).causes
-    assert cause.field == f"metadata.annotations.headgate.dev/{name}"
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        ({"stickiness": {"by": "Cookie"}}, "stickiness.name", "is missing: write the name of the cookie or header"),
+        (
+            {"stickiness": {"by": "Header", "name": "x y"}},
+            "stickiness.name",
+            "'x y' is not the name of a header or cookie",
+        ),
+        (
+            {"stickiness": {"by": "Source", "name": "ip"}},
+            "stickiness.name",
+            "can't be combined with by: Source; remove it",
+        ),
+        ({"stickiness": {"by": "User"}}, "stickiness.by", "must be one of Cookie, Header, Source, not 'User'"),
+        ({"noEndpointsPolicy": "Drop"}, "noEndpointsPolicy", "must be one of Skip, Fail, not 'Drop'"),
+        ({"allowSelfReference": "true"}, "allowSelfReference", "must be true or false, not text"),
+        ({"gateway": "apache"}, "gateway", "must be one of Envoy, Nginx, not 'apache'"),
+    ],
+)
+def test_fields_of_the_split_are_checked(spec: Mapping[str, Any], field: str, message: str) -> None:
+    (cause,) = validate(canary_with(**spec))
+    assert (cause.field, cause.message) == (f"spec.{field}", message)

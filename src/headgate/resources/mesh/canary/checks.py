@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 from headgate import durations
 from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_percentage, parse_share
-from headgate.resources.gateway_api.proxies import PROXIES, SERVICE_GATEWAY
 from headgate.resources.mesh.canary.analysis import SuccessCriteria
 from headgate.resources.mesh.canary.types import CanarySpec
-from headgate.resources.meta import Object, annotation, parsed, part, rows
+from headgate.resources.meta import Object, parsed, part, rows
 from headgate.resources.schema.declared import rule_causes
 from headgate.resources.smi.http_route_group import match_causes
 from headgate.resources.smi.split_fields import shared_causes
@@ -45,9 +44,6 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     broken = tuple(rule_causes(CanarySpec, spec, "spec"))
     yield from broken
     yield from shared_causes(obj, quantities=True)
-    gateway = annotation(obj, SERVICE_GATEWAY)
-    if isinstance(gateway, str) and gateway not in PROXIES:
-        yield Cause(f"metadata.annotations.{SERVICE_GATEWAY}", f"must be {' or '.join(PROXIES)}, not {gateway!r}")
     analysis = spec.get("analysis")
     if not isinstance(analysis, Mapping):
         return

@@ -8,7 +8,7 @@ from headgate.resources.mesh.canary.checks import canary_causes
 from headgate.resources.mesh.canary.schema import canary
 from headgate.resources.mesh.canary.types import PROMOTED, Canary
 from headgate.resources.smi.conversion import ALIASES
-from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
 
 KIND = Kind(
     names_of("Canary", MESH),
@@ -28,7 +28,13 @@ KIND = Kind(
         AGE,
         Column("Message", condition_path(PROMOTED, "message"), "The reason of the state.", wide=True),
     ),
-    annotations=frozenset({ALLOW_SELF_REFERENCE, NO_ENDPOINTS, SERVICE_GATEWAY, STICKY}),
+    fields_of_annotations={
+        ALLOW_SELF_REFERENCE: "spec.allowSelfReference",
+        MIRROR: "spec.analysis.mirror",
+        NO_ENDPOINTS: "spec.noEndpointsPolicy",
+        SERVICE_GATEWAY: "spec.gateway",
+        STICKY: "spec.stickiness",
+    },
     recorded=True,
     unrestored=("request",),  # an earlier request would be obeyed again
     categories=(MESH_CATEGORY,),

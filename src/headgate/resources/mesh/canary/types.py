@@ -10,12 +10,14 @@ from fractions import Fraction
 from typing import Annotated, Any, NamedTuple
 
 from headgate.quantity import parse_percentage
+from headgate.resources.gateway_api.proxies import ENVOY, NGINX
+from headgate.resources.grammars import HEADER_NAME
 from headgate.resources.mesh.canary.analysis import Analysis
 from headgate.resources.meta import Input, Resource, part, rows
 from headgate.resources.schema import builders
 from headgate.resources.schema.builders import MATCH_NAME
 from headgate.resources.schema.declared import BrokenAt, Field, FieldRule
-from headgate.resources.smi.split_fields import BackendName, RootSpec
+from headgate.resources.smi.split_fields import BackendName, RootSpec, StickyBy
 from headgate.resources.weights import integer_weights, quantity, whole_weights
 
 CANARY_WEIGHTS = "headgate.dev/canary-weights"
@@ -44,6 +46,52 @@ class CanaryBackend(Input, frozen=True, kw_only=True):
     def amount(self) -> Fraction:
         """The exact weight."""
         return quantity(self.weight, "spec.backends.weight")
+
+
+class CanaryStickiness(Input, frozen=True, kw_only=True):
+    """What keeps a user at one backend: a cookie or a header called `name`, or the client's address."""
+
+    __rules__ = (
+        FieldRule(
+            "name",
+            "is missing: write the name of the cookie or header",
+            cel="self.by == 'Source' || has(self.name)",
+            broken=lambda stickiness: stickiness.get("by") in ("Cookie", "Header") and stickiness.get("name") is None,
+        ),
+        FieldRule(
+            "name",
+            "can't be combined with by: Source; remove it",
+            cel="self.by != 'Source' || !has(self.name)",
+            broken=lambda stickiness: stickiness.get("by") == "Source" and stickiness.get("name") is not None,
+        ),
+    )
+
+    by: Annotated[StickyBy, Field("What identifies a user: a cookie, a header, or the address of the client (Source).")]
+    name: Annotated[str, Field("The name of the cookie or header.", pattern=HEADER_NAME)] = ""
+
+    @property
+    def annotation(self) -> str:
+        """The value of the annotation `headgate.dev/sticky` of a TrafficSplit: `cookie:NAME`, `header:NAME` or `source`."""
+        return ":".join(filter(None, (self.by.value.lower(), self.name)))
+
+
+class NoEndpointsPolicy(Enum):
+    """What the share of a backend without ready endpoints gets: the other backends (Skip), or 503 (Fail)."""
+
+    SKIP = "Skip"
+    FAIL = "Fail"
+
+
+class GatewayProgram(Enum):
+    """The proxy behind the root Service for clients without a sidecar."""
+
+    ENVOY = ENVOY.capitalize()
+    NGINX = NGINX.capitalize()
+
+    @property
+    def annotation(self) -> str:
+        """The value of the annotation `headgate.dev/gateway` of a Service: `envoy` or `nginx`."""
+        return self.value.lower()
 
 
 class StepKind(Enum):
@@ -153,6 +201,27 @@ class CanarySpec(RootSpec, frozen=True, kw_only=True):
             item=Field("One Service and its share."),
         ),
     ]
+    stickiness: Annotated[
+        CanaryStickiness | None,
+        Field("What keeps a user at one backend. When absent, the backend is chosen for each request."),
+    ] = None
+    no_endpoints_policy: Annotated[
+        NoEndpointsPolicy,
+        Field(
+            "What the share of a backend without ready endpoints gets: the other backends (Skip), or responses with status 503 "
+            "(Fail)."
+        ),
+    ] = NoEndpointsPolicy.SKIP
+    allow_self_reference: Annotated[
+        bool, Field("Whether the root may be a backend; its share then goes to the root's own endpoints.")
+    ] = False
+    gateway: Annotated[
+        GatewayProgram | None,
+        Field(
+            "The proxy behind the root Service for clients without a sidecar. No such proxy when absent, unless the Service "
+            "requests one."
+        ),
+    ] = None
     paused: Annotated[bool, Field("Whether the rollout keeps its weights until this is false again.")] = False
     request: Annotated[
         RolloutRequest | None,
