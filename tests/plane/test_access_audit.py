@@ -8,9 +8,10 @@ from headgate.latest import Latest
 from headgate.model.routing import Access
 from headgate.plane.access_audit import STEADY_S, AccessAuditor, outcomes
 from headgate.plane.access_calls import CallFinder
-from headgate.plane.status.audit import conditions, fields
-from headgate.plane.status.audit_outcome import AuditOutcome, RefusedCaller
+from headgate.plane.status.audit import conditions, refused_calls
+from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.resources.meta import Key
+from headgate.resources.smi.traffic_target import RefusedCaller
 from headgate.telemetry.access_records import AccessRecords
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
@@ -98,6 +99,7 @@ def test_the_condition_has_three_states():
 
 def test_a_status_lists_at_most_20_callers_and_counts_the_calls_of_all():
     callers = tuple(refused(f"shop/{number}", 2, "NoTargetNamesCaller") for number in range(25))
-    found = fields(AuditOutcome(since=1.0, callers=callers))["wouldRefuse"]
-    assert (len(found["callers"]), found["omittedCallers"], found["calls"]) == (20, 5, 50)
-    assert fields(AuditOutcome()) == fields(None) == {}
+    refused_part = refused_calls(AuditOutcome(since=1.0, callers=callers))
+    assert refused_part
+    assert (len(refused_part.callers), refused_part.omitted_callers, refused_part.calls) == (20, 5, 50)
+    assert refused_calls(AuditOutcome()) is refused_calls(None) is None

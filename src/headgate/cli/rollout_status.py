@@ -13,6 +13,7 @@ from headgate.cli.output import FittedTable, WrappedText, make_table
 from headgate.errors import HeadgateError
 from headgate.formatting import NONE
 from headgate.quantity import parse_percentage
+from headgate.resources.mesh.canary.status import BackendCounts, CanaryStatus, CriterionEvidence
 from headgate.resources.mesh.canary.types import PROMOTED, CanarySpec
 from headgate.resources.meta import Input, Object
 from headgate.rollout.messages import share_text
@@ -31,50 +32,6 @@ STATE_STYLES = {
 }
 ROLL_BACK_STYLE, PROMOTE_STYLE = "red", "green"
 _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉"
-
-
-class CriterionEvidence(Input, frozen=True, kw_only=True):
-    """A criterion: its evidence in percent of a decision. `promote` is empty if a promotion needs none."""
-
-    name: str
-    roll_back: str = "0%"
-    promote: str = ""
-
-
-class _Backend(Input, frozen=True, kw_only=True):
-    service: str
-    weight: int = 0
-    requests: int | None = None
-    failures: int | None = None
-
-
-class _Condition(Input, frozen=True, kw_only=True):
-    type: str
-    status: str
-    reason: str
-    message: str
-
-
-class _Status(Input, frozen=True, kw_only=True):
-    observed_generation: int = 0
-    conditions: tuple[_Condition, ...] = ()
-    step: int = 0
-    step_count: int = 0
-    canary_share: str = ""
-    backends: tuple[_Backend, ...] = ()
-    criteria: tuple[CriterionEvidence, ...] = ()
-
-    @property
-    def state(self) -> tuple[str, str]:
-        """The state of the rollout in a word and in a sentence: that of the condition which decides."""
-        by_type = {condition.type: condition for condition in self.conditions}
-        accepted, programmed = by_type.get("Accepted"), by_type.get("Programmed")
-        if accepted is None or programmed is None:
-            return "", "no control plane has processed it yet"
-        if accepted.status == "False":
-            return INVALID, accepted.message
-        promoted = by_type.get(PROMOTED)
-        return (promoted.reason, promoted.message) if promoted else (Phase.SPLIT.value, programmed.message)
 
 
 class BackendRow(Input, frozen=True, kw_only=True):
@@ -129,7 +86,7 @@ def rollout_status(obj: Object) -> RolloutStatus:
     """Return the status of a Canary. Raises HeadgateError if it can't be decoded."""
     metadata, spec = obj["metadata"], obj["spec"]
     status = _decoded(obj)
-    state, message = status.state
+    state, message = _state(status)
     typed = with_open_values(spec, CanarySpec)
     analysis, command = typed.analysis, typed.command
     error = float(analysis.tolerated_error) if analysis else 0.0
@@ -189,9 +146,21 @@ def picture(status: RolloutStatus, *more: RenderableType) -> Group:
     return Group(*parts, *more)
 
 
-def _decoded(obj: Object) -> _Status:
+def _state(status: CanaryStatus) -> tuple[str, str]:
+    """Return the state of the rollout in a word and in a sentence: that of the condition which decides."""
+    by_type = {condition.type: condition for condition in status.conditions}
+    accepted, programmed = by_type.get("Accepted"), by_type.get("Programmed")
+    if accepted is None or programmed is None:
+        return "", "no control plane has processed it yet"
+    if accepted.status == "False":
+        return INVALID, accepted.message
+    promoted = by_type.get(PROMOTED)
+    return (promoted.reason, promoted.message) if promoted else (Phase.SPLIT.value, programmed.message)
+
+
+def _decoded(obj: Object) -> CanaryStatus:
     try:
-        return msgspec.convert(obj.get("status") or {}, _Status)
+        return msgspec.convert(obj.get("status") or {}, CanaryStatus)
     except msgspec.ValidationError as error:
         raise HeadgateError(
             f"the status of Canary {obj['metadata']['name']} can't be decoded; the control plane may have another "
@@ -199,7 +168,7 @@ def _decoded(obj: Object) -> _Status:
         ) from error
 
 
-def _row(backend: _Backend, role: str, total: int, error: float) -> BackendRow:
+def _row(backend: BackendCounts, role: str, total: int, error: float) -> BackendRow:
     low, high = rate_interval(backend.failures or 0, backend.requests, error) if backend.requests else (None, None)
     return BackendRow(
         service=backend.service,

@@ -16,9 +16,10 @@ from headgate.latest import Latest
 from headgate.model.identities import parse_id
 from headgate.model.routing import Grant, Mesh, Workload
 from headgate.plane.access_calls import rules_digest
-from headgate.plane.status.audit_outcome import AuditOutcome, RefusedCaller
+from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_TARGET
+from headgate.resources.smi.traffic_target import RefusedCaller
 from headgate.telemetry.access_records import AccessRecord, AccessRecords, Audit, CallKey
 
 PUBLISH_S = 15.0  # seconds between two looks at the counts

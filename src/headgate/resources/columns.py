@@ -60,7 +60,7 @@ def with_summary(columns: Iterable[Column], obj: Object, status: Mapping[str, An
     return {**status, "summary": texts} if texts else status
 
 
-def summary(columns: Iterable[Column]) -> Schema:
+def summary_schema(columns: Iterable[Column]) -> Schema:
     """Return the schema of `status.summary`, which has the texts of columns that combine several values."""
     described = {column.path.removeprefix(_SUMMARY): column for column in columns if column.path.startswith(_SUMMARY)}
     fields = {field: text(column.description) for field, column in described.items()}

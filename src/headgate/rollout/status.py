@@ -9,8 +9,10 @@ import msgspec
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.conditions import timed
+from headgate.resources.mesh.canary.status import BackendCounts, CanaryStatus, CriterionEvidence
 from headgate.resources.mesh.canary.types import OLD_VERSION_UNUSED, PROMOTED
 from headgate.resources.meta import Key, Object, generation_of, part, status_of, timestamp
+from headgate.resources.status import ObjectCondition, status_fields
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Pause, Phase, State, state_fields, state_in
@@ -25,19 +27,35 @@ class Problem(msgspec.Struct, frozen=True):
 
 def canary_status(obj: Object, plan: RolloutPlan, state: State, now: float) -> Mapping[str, Any]:
     """Return the whole status of a Canary. `now` is in seconds since the epoch."""
+    return status_fields(
+        CanaryStatus(
+            observed_generation=generation_of(obj),
+            conditions=_dated(obj, list(_conditions(plan, state, message(plan, state, now))), now),
+            step=state.step + 1 if plan.analysis else 0,
+            step_count=len(plan.shares),
+            canary_share=share_text(plan.share(state)) if plan.analysis else "",
+            backends=tuple(_backends(plan, state)),
+            criteria=tuple(_criteria(plan, state)),
+            rollout=state_fields(state),
+        )
+    )
+
+
+def _backends(plan: RolloutPlan, state: State) -> Iterator[BackendCounts]:
+    """Yield the weights of the backends, and the requests of those that are compared."""
     weights = state.edit.weights if state.pause is Pause.EDITED and state.edit else plan.weights(state)
-    status = _status(obj, list(_conditions(plan, state, message(plan, state, now))), now)
-    status["backends"] = [{"service": service, "weight": weight} for service, weight in weights.items()]
-    if plan.analysis:
-        names = () if state.phase is Phase.PROMOTED else (plan.reference(state), plan.analysis.canary)
-        seen = dict(zip(names, state.seen, strict=False))  # the counts of the step before are none of the last step
-        for row in status["backends"]:
-            if sample := seen.get(row["service"]):
-                row |= {"requests": sample.trials, "failures": sample.events}
-        status |= {"step": state.step + 1, "stepCount": len(plan.shares), "canaryShare": share_text(plan.share(state))}
-        status["criteria"] = list(_criteria(plan, state))
-    status["rollout"] = state_fields(state)
-    return status
+    names: tuple[str, ...] = ()
+    if plan.analysis and state.phase is not Phase.PROMOTED:  # the last step has no counts of the step before
+        names = plan.reference(state), plan.analysis.canary
+    seen = dict(zip(names, state.seen, strict=False))
+    for service, weight in weights.items():
+        sample = seen.get(service)
+        yield BackendCounts(
+            service=service,
+            weight=weight,
+            requests=sample.trials if sample else None,
+            failures=sample.events if sample else None,
+        )
 
 
 def call_body(key: Key, plan: RolloutPlan, state: State) -> Mapping[str, Any]:
@@ -56,7 +74,7 @@ def call_body(key: Key, plan: RolloutPlan, state: State) -> Mapping[str, Any]:
     }
 
 
-def _criteria(plan: RolloutPlan, state: State) -> Iterator[Mapping[str, str]]:
+def _criteria(plan: RolloutPlan, state: State) -> Iterator[CriterionEvidence]:
     """Yield how near the evidence of each criterion is to a decision, on the logarithmic scale of the evidence.
 
     Criteria that were added after the end of the rollout have no evidence.
@@ -67,8 +85,11 @@ def _criteria(plan: RolloutPlan, state: State) -> Iterator[Mapping[str, str]]:
         evidence = state.evidence.get(criterion.name)
         if evidence is None:
             continue
-        row = {"name": criterion.name, "rollBack": _part(evidence.against, thresholds.worse)}
-        yield {**row, "promote": _part(evidence.fine.evidence, thresholds.fine)} if evidence.fine else row
+        yield CriterionEvidence(
+            name=criterion.name,
+            roll_back=_part(evidence.against, thresholds.worse),
+            promote=_part(evidence.fine.evidence, thresholds.fine) if evidence.fine else "",
+        )
 
 
 def _part(evidence: float, threshold: float) -> str:
@@ -95,13 +116,20 @@ def refused_status(obj: Object, problem: Problem, now: float) -> Mapping[str, An
             message="no proxy is configured for this object; see the other conditions",
         ),
     ]
-    return {**_status(obj, conditions, now), "rollout": state_fields(State(command=state_in(obj).command))}
+    return status_fields(
+        CanaryStatus(
+            observed_generation=generation_of(obj),
+            conditions=_dated(obj, conditions, now),
+            rollout=state_fields(State(command=state_in(obj).command)),
+        )
+    )
 
 
 def unreadable_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
     """Return the status of an invalid Canary, whose objects and conditions stay as they are."""
     before = status_of(obj)
-    accepted = _status(obj, [_not_accepted(problem)], now)
+    conditions = _dated(obj, [_not_accepted(problem)], now)
+    accepted = status_fields(CanaryStatus(observed_generation=generation_of(obj), conditions=conditions))
     remaining = [row for row in before.get("conditions") or () if row["type"] != ConditionType.ACCEPTED.value]
     return {**before, **accepted, "conditions": [*accepted["conditions"], *remaining]}
 
@@ -112,10 +140,9 @@ def _not_accepted(problem: Problem) -> StatusCondition:
     )
 
 
-def _status(obj: Object, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
-    generation, before = generation_of(obj), status_of(obj).get("conditions")
-    timed_conditions = timed(conditions, before, generation=generation, now=timestamp(now))
-    return {"observedGeneration": generation, "conditions": timed_conditions}
+def _dated(obj: Object, conditions: list[StatusCondition], now: float) -> tuple[ObjectCondition, ...]:
+    before = status_of(obj).get("conditions")
+    return timed(conditions, before, generation=generation_of(obj), now=timestamp(now))
 
 
 def _conditions(plan: RolloutPlan, state: State, text: str) -> Iterator[StatusCondition]:

@@ -24,7 +24,7 @@ OUTCOME = SplitOutcome(
 def test_backends_of_one_name_in_two_namespaces_are_two_items_of_the_status() -> None:
     """The name is the key of the list: an API server refuses a status with two items of one key."""
     (port,) = shares([OUTCOME])
-    names = [backend["service"] for backend in port["backends"]]
+    names = [backend.service for backend in port.backends]
     assert names == ["card", "card.payments"]
     ports = schemas()[SPLIT, "v1alpha4", "TrafficSplit"]["properties"]["status"]["properties"]["ports"]
     assert ports["items"]["properties"]["backends"]["x-kubernetes-list-map-keys"] == ["service"]

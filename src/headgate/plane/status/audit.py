@@ -1,12 +1,12 @@
 """The part of a TrafficTarget's status about its audit mode: the calls that it would refuse, by caller."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import timestamp
+from headgate.resources.smi.traffic_target import RefusedCalls
 
 CONDITION = "WouldRefuse"
 _MOST_CALLERS = 20  # in a status; a count replaces the rest
@@ -36,25 +36,14 @@ def _message(outcome: AuditOutcome) -> str:
     return f"without audit mode, {outcome.calls} {verb} refused since {since}: {few([str(caller) for caller in outcome.callers])}"
 
 
-def fields(outcome: AuditOutcome | None) -> Mapping[str, Any]:
-    """Return the field `wouldRefuse` of a status; nothing without an audit."""
+def refused_calls(outcome: AuditOutcome | None) -> RefusedCalls | None:
+    """Return the field `wouldRefuse` of a status; None without an audit."""
     if outcome is None or not outcome.since:
-        return {}
-    callers = [
-        {
-            "caller": caller.caller,
-            "port": caller.port,
-            "protocol": caller.protocol,
-            "calls": caller.calls,
-            "reason": caller.reason,
-        }
-        for caller in outcome.callers[:_MOST_CALLERS]
-    ]
-    return {
-        "wouldRefuse": {
-            "startTime": timestamp(outcome.since),
-            "calls": outcome.calls,
-            "callers": callers,
-            "omittedCallers": len(outcome.callers) - len(callers),
-        }
-    }
+        return None
+    callers = outcome.callers[:_MOST_CALLERS]
+    return RefusedCalls(
+        start_time=timestamp(outcome.since),
+        calls=outcome.calls,
+        callers=callers,
+        omitted_callers=len(outcome.callers) - len(callers),
+    )

@@ -21,6 +21,8 @@ from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Object, Value, generation_of, status_of
+from headgate.resources.smi.traffic_split import BackendShare, PortShares, TrafficSplitStatus
+from headgate.resources.status import ObjectCondition, ProxyProgress, status_fields
 
 _TRUE_CONDITIONS = {
     ConditionType.ACCEPTED: ("Accepted", "the split is valid"),
@@ -142,22 +144,22 @@ def few(words: Sequence[str], between: str = ", ") -> str:
     return between.join(words[:_NAMED]) + more
 
 
-def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
+def shares(outcomes: Sequence[SplitOutcome]) -> tuple[PortShares, ...]:
     """Return `status.ports`: the share of each backend on each port of the root Service."""
-    return [
-        {"port": outcome.ref.port, "backends": [_share(share, outcome.ref) for share in outcome.shares]}
+    return tuple(
+        PortShares(port=outcome.ref.port, backends=tuple(_share(share, outcome.ref) for share in outcome.shares))
         for outcome in outcomes
-    ]
+    )
 
 
-def _share(share: Share, root: PortRef) -> Mapping[str, Any]:
-    fields = {
-        "service": _name(share.service, root),
-        "weight": share.weight,
-        "percent": percent(share.share),
-        "endpoints": share.endpoints,
-    }
-    return fields | {"reason": share.left_out.value} if share.left_out else fields
+def _share(share: Share, root: PortRef) -> BackendShare:
+    return BackendShare(
+        service=_name(share.service, root),
+        weight=share.weight,
+        percent=percent(share.share),
+        endpoints=share.endpoints,
+        reason=share.left_out.value if share.left_out else "",
+    )
 
 
 def summary(outcomes: Sequence[SplitOutcome]) -> str:
@@ -188,30 +190,37 @@ def percent(share: Fraction) -> str:
 
 def timed(
     conditions: Sequence[StatusCondition], before: object, *, generation: int, now: str
-) -> list[Mapping[str, Any]]:
-    """Return conditions as JSON for a status.
+) -> tuple[ObjectCondition, ...]:
+    """Return conditions for a status.
 
     `before` has the conditions of the current status. The `lastTransitionTime` of a condition is unchanged
     while its status is; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()
     by_type = {row["type"]: row for row in rows if isinstance(row, Mapping) and "type" in row}
-    dated: list[Mapping[str, Any]] = []
+    dated: list[ObjectCondition] = []
     for condition in conditions:
         text = _STATUSES[condition.status]
         old = by_type.get(condition.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
         dated.append(
-            {
-                "type": condition.type,
-                "status": text,
-                "reason": condition.reason,
-                "message": condition.message,
-                "observedGeneration": generation,
-                "lastTransitionTime": old["lastTransitionTime"] if same else now,
-            }
+            ObjectCondition(
+                type=condition.type,
+                status=text,
+                reason=condition.reason,
+                message=condition.message,
+                observed_generation=generation,
+                last_transition_time=old["lastTransitionTime"] if same else now,
+            )
         )
-    return dated
+    return tuple(dated)
+
+
+def timed_rows(
+    conditions: Sequence[StatusCondition], before: object, *, generation: int, now: str
+) -> list[Mapping[str, Any]]:
+    """Return conditions as JSON for a status of Kubernetes or the Gateway API, as `timed`."""
+    return [status_fields(condition) for condition in timed(conditions, before, generation=generation, now=now)]
 
 
 def differ_in_progress_only(status: object, other: object) -> bool:
@@ -237,12 +246,14 @@ def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
     generation = report.generation or generation_of(obj)
     current = conditions(report.findings, progress)
     before = status_of(obj).get("conditions")
-    return {
-        "observedGeneration": generation,
-        "conditions": timed(current, before, generation=generation, now=inputs.time),
-        "proxies": {"programmed": progress.holding, "total": progress.total},
-        "ports": shares(report.outcomes),
-    }
+    return status_fields(
+        TrafficSplitStatus(
+            observed_generation=generation,
+            conditions=timed(current, before, generation=generation, now=inputs.time),
+            proxies=ProxyProgress(programmed=progress.holding, total=progress.total),
+            ports=shares(report.outcomes),
+        )
+    )
 
 
 def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
@@ -264,7 +275,7 @@ def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         message=text or _PORTS_RESOLVED,
     )
     generation = report.generation or generation_of(obj)
-    own = timed([condition], stored, generation=generation, now=inputs.time)
+    own = timed_rows([condition], stored, generation=generation, now=inputs.time)
     return {
         **before,
         "conditions": [*(row for row in stored if row.get("type") != _SERVICE_CONDITION), *own],

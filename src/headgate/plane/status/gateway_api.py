@@ -9,7 +9,7 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, timed
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, timed_rows
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
@@ -35,7 +35,7 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
         if faults
         else _CLASS_ACCEPTED
     )
-    conditions = timed([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
+    conditions = timed_rows([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
     return {**before, "conditions": conditions}
 
 
@@ -60,13 +60,13 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
             "name": served.name,
             "supportedKinds": [{"group": group, "kind": kind} for group, kind in served.kinds],
             "attachedRoutes": served.attached,
-            "conditions": timed(conditions, old, generation=generation, now=inputs.time),
+            "conditions": timed_rows(conditions, old, generation=generation, now=inputs.time),
         }
 
     conditions = _with_progress(_with_rejections(outcome.conditions, rejected), list(refs.values()), inputs)
     return {
         **before,
-        "conditions": timed(conditions, before.get("conditions"), generation=generation, now=inputs.time),
+        "conditions": timed_rows(conditions, before.get("conditions"), generation=generation, now=inputs.time),
         "listeners": [listener(served) for served in outcome.listeners],
     }
 
@@ -166,7 +166,7 @@ def _parent_status(
     return {
         "parentRef": reference,
         "controllerName": CONTROLLER,
-        "conditions": timed(conditions, old.get("conditions"), generation=generation, now=inputs.time),
+        "conditions": timed_rows(conditions, old.get("conditions"), generation=generation, now=inputs.time),
     }
 
 

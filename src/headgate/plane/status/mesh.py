@@ -22,8 +22,11 @@ from headgate.plane.status.conditions import (
     timed,
 )
 from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
+from headgate.resources.mesh.tls_config import TLSConfigStatus
 from headgate.resources.meta import Object, generation_of, status_of
 from headgate.resources.registry import TLS_CONFIG
+from headgate.resources.smi.traffic_target import TrafficTargetStatus
+from headgate.resources.status import ProxyProgress, SelectedPodCounts, status_fields
 
 _TRUE_CONDITIONS = {
     ConditionType.ACCEPTED: ("Accepted", "the object is valid"),
@@ -41,19 +44,29 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
     without_sidecar = report.selected.without_sidecar if report.selected else ()
     progress, holding = _progress(workloads, inputs.receipts)
     done = len(holding.difference(report.migrating, report.incomplete_certificates))
-    message_start = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
+    is_tls = obj["kind"] == TLS_CONFIG.kind
+    message_start = f"strict on {done} of {progress.total} pods" if is_tls else ""
     conditions = [
         *by_condition(report.findings, _TRUE_CONDITIONS),
         _programmed(report, progress, inputs.blocking, message_start=message_start),
         *audit.conditions(report.audit),
     ]
-    return {
-        "observedGeneration": generation,
-        "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time),
-        "pods": {"total": len(workloads) + len(without_sidecar), "sidecars": len(workloads)},
-        "proxies": {"programmed": done, "total": progress.total},
-        **audit.fields(report.audit),
-    }
+    dated = timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time)
+    pods = SelectedPodCounts(total=len(workloads) + len(without_sidecar), sidecars=len(workloads))
+    proxies = ProxyProgress(programmed=done, total=progress.total)
+    if is_tls:
+        return status_fields(
+            TLSConfigStatus(observed_generation=generation, conditions=dated, pods=pods, proxies=proxies)
+        )
+    return status_fields(
+        TrafficTargetStatus(
+            observed_generation=generation,
+            conditions=dated,
+            pods=pods,
+            proxies=proxies,
+            would_refuse=audit.refused_calls(report.audit),
+        )
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,9 @@ from typing import Any
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import Finding, SidecarPods, StatusCondition
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, timed
+from headgate.resources.mesh.sidecar import InjectedPodCounts, SidecarStatus
 from headgate.resources.meta import Object, generation_of, status_of
+from headgate.resources.status import status_fields
 
 _TRUE_CONDITIONS = {ConditionType.ACCEPTED: ("Accepted", "the object is valid")}
 _UNFINISHED = (Reason.RESTART_NEEDED, Reason.NOT_INJECTED, Reason.NAME_CONFLICT)
@@ -18,18 +20,21 @@ def sidecar_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
     conditions = [*by_condition(report.findings, _TRUE_CONDITIONS), _programmed(report.findings, report.sidecar)]
-    status: dict[str, Any] = {
-        "observedGeneration": generation,
-        "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time),
-    }
-    if pods := report.sidecar:
-        status["pods"] = {
-            "total": pods.total,
-            "injected": len(pods.current),
-            "restartNeeded": len(pods.outdated),
-            "conflicts": len({pod for pod, _ in pods.conflicts}),
-        }
-    return status
+    pods = report.sidecar
+    return status_fields(
+        SidecarStatus(
+            observed_generation=generation,
+            conditions=timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time),
+            pods=InjectedPodCounts(
+                total=pods.total,
+                injected=len(pods.current),
+                restart_needed=len(pods.outdated),
+                conflicts=len({pod for pod, _ in pods.conflicts}),
+            )
+            if pods
+            else None,
+        )
+    )
 
 
 def _programmed(findings: Sequence[Finding], pods: SidecarPods | None) -> StatusCondition:

@@ -12,11 +12,20 @@ from headgate.resources.core.pod_fields import container_field_causes, pod_field
 from headgate.resources.core.pod_spec import Container, PodSpec
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, label_fault, part, rows
-from headgate.resources.schema.builders import Schema, kind, listing, record, status, text, whole
+from headgate.resources.schema.builders import Schema, kind, listing, record, text
 from headgate.resources.schema.check import check_schema
-from headgate.resources.schema.declared import Field, FieldRule, broken_rules, declared_schema, rule_causes, with_rules
+from headgate.resources.schema.declared import (
+    Field,
+    FieldRule,
+    StatusPart,
+    broken_rules,
+    declared_schema,
+    rule_causes,
+    with_rules,
+)
 from headgate.resources.schema.published import pod_schema
 from headgate.resources.selectors import LabelSelector
+from headgate.resources.status import ObjectStatus, status_schema
 
 _CONTAINERS = ("initContainers", "containers")
 _ADDITIONS = ("containers", "initContainers", "volumes", "env")
@@ -103,6 +112,21 @@ class Sidecar(Resource, frozen=True, kw_only=True):
     spec: SidecarSpec
 
 
+class InjectedPodCounts(StatusPart, frozen=True, kw_only=True):
+    """The numbers of pods that a Sidecar selects."""
+
+    total: Annotated[int, Field("The number of pods.")]
+    injected: Annotated[int, Field("The number of pods that have the current generation.")]
+    restart_needed: Annotated[int, Field("The number of pods that get the current generation when they are replaced.")]
+    conflicts: Annotated[int, Field("The number of pods with a name conflict.")]
+
+
+class SidecarStatus(ObjectStatus, frozen=True, kw_only=True):
+    """`status` of a Sidecar."""
+
+    pods: Annotated[InjectedPodCounts | None, Field("The selected pods.")] = None
+
+
 _UNSELECTED = "is missing: select pods by their labels, or write {} for all pods of the namespace"
 
 
@@ -182,17 +206,8 @@ def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
 def sidecar() -> Schema:
     """Return the schema of a Sidecar (R79, D18)."""
     spec = declared_schema(SidecarSpec, "The selected pods, and what they get in addition.")
-    current = status(
-        "Sidecar",
-        pods=record(
-            "The selected pods.",
-            total=whole("The number of pods."),
-            injected=whole("The number of pods that have the current generation."),
-            restartNeeded=whole("The number of pods that get the current generation when they are replaced."),
-            conflicts=whole("The number of pods with a name conflict."),
-        ),
-    )
-    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=current)
+    status = status_schema(SidecarStatus, "Sidecar")
+    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=status)
 
 
 KIND = Kind(

@@ -6,16 +6,22 @@ from typing import Annotated
 from headgate.errors import Cause
 from headgate.kinds import MESH, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, PROXIES, SELECTED, STATE, Column, summary, summary_path
+from headgate.resources.columns import AGE, NAME, PROXIES, SELECTED, STATE, Column, summary_path, summary_schema
 from headgate.resources.core.pod_fields import selector_causes
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.meta import Input, Object, Resource, namespace_of, part
-from headgate.resources.schema.builders import Schema, kind, status, text
+from headgate.resources.schema.builders import Schema, kind, text
 from headgate.resources.schema.declared import Field, FieldRule, declared_schema, rule_causes
 from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.conversion import ALIASES
-from headgate.resources.smi.status import PROXIES as PROXY_PROGRESS
-from headgate.resources.smi.status import SELECTED_PODS
+from headgate.resources.status import (
+    PROXY_PROGRESS,
+    SELECTED_PODS,
+    ObjectStatus,
+    ProxyProgress,
+    SelectedPodCounts,
+    status_schema,
+)
 
 _UNSELECTED = (
     "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
@@ -76,7 +82,14 @@ _COLUMNS = (
     *SELECTED,
     *PROXIES,
 )
-_STATUS = status("configuration", pods=SELECTED_PODS, proxies=PROXY_PROGRESS, summary=summary(_COLUMNS))
+
+
+class TLSConfigStatus(ObjectStatus, frozen=True, kw_only=True):
+    """`status` of a TLSConfig. The status writer adds the `summary`."""
+
+    pods: Annotated[SelectedPodCounts, SELECTED_PODS]
+    proxies: Annotated[ProxyProgress, PROXY_PROGRESS]
+    summary: Annotated[Mapping[str, str], Field(schema=summary_schema(_COLUMNS))] = {}
 
 
 def tls_config_causes(obj: Object) -> Iterator[Cause]:
@@ -123,7 +136,7 @@ def tls_config(*, bare: bool) -> Schema:
     return kind(
         "Requires mutual TLS for connections to the selected pods.",
         spec=spec,
-        status=_STATUS,
+        status=status_schema(TLSConfigStatus, "configuration"),
         **fields,
     )
 

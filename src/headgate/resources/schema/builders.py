@@ -110,34 +110,3 @@ def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schem
         metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and annotations."},
         **fields,
     )
-
-
-CONDITION = record(
-    "A condition of the object.",
-    "type status lastTransitionTime reason message",
-    type=text("The type of the condition, for example Programmed."),
-    status=choice("Whether it holds.", "True False Unknown"),
-    observedGeneration=whole("The metadata.generation that the condition is about."),
-    lastTransitionTime={
-        "type": "string",
-        "format": "date-time",
-        "description": "The time at which the status last changed.",
-    },
-    reason=text("The reason in one word, for programs."),
-    message=text("The reason in a sentence, with what to do next."),
-)
-CONDITIONS = listing(
-    "The current conditions of the object, such as Accepted, ResolvedRefs and Programmed; one entry for each type.",
-    CONDITION,
-    key="type",
-)
-
-
-def status(what: str, **parts: Schema) -> Schema:
-    """Return the schema of a status: the observed generation, the conditions, and `parts`."""
-    return record(
-        f"The status of the {what}. Only the control plane writes it.",
-        observedGeneration=whole("The metadata.generation that the status is about."),
-        conditions=CONDITIONS,
-        **parts,
-    )

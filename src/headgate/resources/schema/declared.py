@@ -7,6 +7,7 @@ the same message.
 
 import builtins
 import functools
+import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from headgate.errors import Cause
-from headgate.resources.meta import rows
+from headgate.resources.meta import Input, rows
 from headgate.resources.schema.builders import (
     Schema,
     choice,
@@ -73,9 +74,20 @@ class Field(msgspec.Struct, frozen=True):
     schema: Schema | None = None
 
 
+class StatusPart(Input, frozen=True, kw_only=True):
+    """The base class for parts of statuses: every field that headgate writes there is a field of such a type.
+
+    In the schema, fields without `required` are optional and have no default: statuses of earlier versions stay valid.
+    """
+
+
 def declared_schema(shape: type[msgspec.Struct], description: str) -> Schema:
     """Return the schema for objects of a type, with the rules of the type."""
-    required = [own.encode_name for own in _fields(shape) if own.required or _declaration(shape, own.name).required]
+    required = [
+        own.encode_name
+        for own in _fields(shape)
+        if _declaration(shape, own.name).required or (own.required and not issubclass(shape, StatusPart))
+    ]
     properties = {own.encode_name: field_schema(shape, own.name) for own in _fields(shape)}
     return with_rules(record(description, " ".join(required), **properties), _rules(shape))
 
@@ -91,7 +103,7 @@ def field_schema(shape: type[msgspec.Struct], name: str) -> Schema:
     hint, declaration = _hints(shape)[name], _declaration(shape, name)
     schema = _schema(get_args(hint)[0] if get_origin(hint) is Annotated else hint, declaration)
     default = next(own.default for own in _fields(shape) if own.name == name)
-    if default in (msgspec.NODEFAULT, *_EMPTY):
+    if default in (msgspec.NODEFAULT, *_EMPTY) or issubclass(shape, StatusPart):
         return schema
     if isinstance(default, Enum):
         default = default.value
@@ -132,6 +144,8 @@ def _schema(kind: Any, field: Field) -> Schema:
         case builtins.tuple:
             items = _schema(arguments[0], field.item or Field())
             return listing(field.description, items, key=field.key, **field.limits)
+        case typing.Literal:
+            return choice(field.description, " ".join(arguments))
         case builtins.dict:
             return words(field.description)
         case None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.resources.schema.builders import CONDITION, META, REF, Schema
+from headgate.resources.schema.builders import META, REF, Schema
 from headgate.resources.schema.gateway_api import gateway_api
 from headgate.resources.selectors import SELECTOR
+from headgate.resources.status import CONDITION
 
 POD = "io.k8s.api.core.v1.Pod"
 _WITH_DEFINITION = ("items", "additionalProperties")

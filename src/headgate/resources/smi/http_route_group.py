@@ -12,7 +12,6 @@ from headgate.resources.grammars import header_fault
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, split_api_version
 from headgate.resources.meta import Input, Object, Resource, part, rows, type_name
 from headgate.resources.schema.builders import (
-    CONDITIONS,
     MATCH_NAME,
     Schema,
     kind,
@@ -197,7 +196,6 @@ def route_group(version: str) -> Schema:
         "",
         spec=record("The matches of the group.", matches=matches),
         matches=matches,
-        status=record("The status of the group. Only the control plane writes it.", conditions=CONDITIONS),
     )
     return with_rules(group, _group_rules(version))
 
@@ -228,7 +226,6 @@ def _group_from_hub(obj: Object, version: str) -> Object:
 KIND = Kind(
     names_of("HTTPRouteGroup", SPECS),
     versions=VERSIONS,
-    status=True,
     shape=HTTPRouteGroup,
     schema=lambda _group, version: route_group(version),
     checks=route_group_causes,

@@ -9,22 +9,14 @@ from msgspec import Meta
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import SPECS, SPLIT, names_of
 from headgate.resources import cells
-from headgate.resources.columns import AGE, NAME, STATE, Column, summary, summary_path
+from headgate.resources.columns import AGE, NAME, STATE, Column, summary_path, summary_schema
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping, row_list
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, is_dns_subdomain, part, rows
 from headgate.resources.schema import builders
-from headgate.resources.schema.builders import (
-    Schema,
-    kind,
-    listing,
-    record,
-    status,
-    text,
-    whole,
-)
-from headgate.resources.schema.declared import BrokenAt, Field, FieldRule, declared_schema, rule_causes
+from headgate.resources.schema.builders import Schema, kind
+from headgate.resources.schema.declared import BrokenAt, Field, FieldRule, StatusPart, declared_schema, rule_causes
 from headgate.resources.smi.conversion import (
     ALIASES,
     MATCHLESS_VERSIONS,
@@ -47,7 +39,7 @@ from headgate.resources.smi.split_fields import (
     annotation_causes,
     shared_causes,
 )
-from headgate.resources.smi.status import PROXIES
+from headgate.resources.status import PROXY_PROGRESS, ObjectStatus, ProxyProgress, status_schema
 from headgate.resources.weights import integer_weights, quantity
 
 
@@ -180,33 +172,41 @@ _COLUMNS = (
     AGE,
     *PROXY_COLUMNS,
 )
-_SPLIT_STATUS = status(
-    "split",
-    ports=listing(
-        "The effect on each port of the root Service.",
-        record(
-            "One port of the root Service.",
-            "port",
-            port=whole("The port's number."),
-            backends=listing(
-                "The backends of the port, including those that get no traffic.",
-                record(
-                    "One backend on this port.",
-                    "service",
-                    service=text("The Service."),
-                    weight=whole("The active weight; 0 for a backend that is left out."),
-                    percent=text("The share of requests in percent, for example 33.3%."),
-                    endpoints=whole("The number of ready endpoints."),
-                    reason=text("The reason why the backend gets no traffic; absent if it gets traffic."),
-                ),
-                key="service",
-            ),
+
+
+class BackendShare(StatusPart, frozen=True, kw_only=True):
+    """The share of a backend on a port of the root Service."""
+
+    service: Annotated[str, Field("The Service.", required=True)]
+    weight: Annotated[int, Field("The active weight; 0 for a backend that is left out.")]
+    percent: Annotated[str, Field("The share of requests in percent, for example 33.3%.")]
+    endpoints: Annotated[int, Field("The number of ready endpoints.")]
+    reason: Annotated[str, Field("The reason why the backend gets no traffic; absent if it gets traffic.")] = ""
+
+
+class PortShares(StatusPart, frozen=True, kw_only=True):
+    """The effect of a split on a port of the root Service."""
+
+    port: Annotated[int, Field("The port's number.", required=True)]
+    backends: Annotated[
+        tuple[BackendShare, ...],
+        Field(
+            "The backends of the port, including those that get no traffic.",
+            key="service",
+            item=Field("One backend on this port."),
         ),
-        key="port",
-    ),
-    proxies=PROXIES,
-    summary=summary(_COLUMNS),
-)
+    ]
+
+
+class TrafficSplitStatus(ObjectStatus, frozen=True, kw_only=True):
+    """`status` of a TrafficSplit. The status writer adds the `summary`."""
+
+    ports: Annotated[
+        tuple[PortShares, ...],
+        Field("The effect on each port of the root Service.", key="port", item=Field("One port of the root Service.")),
+    ]
+    proxies: Annotated[ProxyProgress, PROXY_PROGRESS]
+    summary: Annotated[Mapping[str, str], Field(schema=summary_schema(_COLUMNS))] = {}
 
 
 def traffic_split(version: str) -> Schema:
@@ -214,7 +214,7 @@ def traffic_split(version: str) -> Schema:
     return kind(
         "Shares the traffic of a root Service between backend Services by weight.",
         spec=declared_schema(_spec_shape(version), "The desired split."),
-        status=_SPLIT_STATUS,
+        status=status_schema(TrafficSplitStatus, "split"),
     )
 
 

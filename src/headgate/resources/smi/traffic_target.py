@@ -1,22 +1,29 @@
 """TrafficTargets (003; requirements 2.3): types, schema, checks and conversion of the kind."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
 from headgate.resources import cells
 from headgate.resources.call_records import CallProtocol
-from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary, summary_path
+from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary_path, summary_schema
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
 from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
-from headgate.resources.schema.builders import PORT_LIMITS, Schema, choice, kind, listing, record, status, text, whole
-from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
+from headgate.resources.schema.builders import PORT_LIMITS, Schema, kind
+from headgate.resources.schema.declared import Field, FieldRule, StatusPart, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
 from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
-from headgate.resources.smi.status import PROXIES, SELECTED_PODS
+from headgate.resources.status import (
+    PROXY_PROGRESS,
+    SELECTED_PODS,
+    ObjectStatus,
+    ProxyProgress,
+    SelectedPodCounts,
+    status_schema,
+)
 
 MODE = "headgate.dev/mode"
 AUDIT = "audit"
@@ -162,39 +169,63 @@ _COLUMNS = (
     *SELECTED,
     *PROXY_COLUMNS,
 )
-_WOULD_REFUSE = record(
-    "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
-    startTime=text("When the counts began.", "date-time"),
-    calls=whole("The number of calls."),
-    callers=listing(
-        "The callers with most calls.",
-        record(
-            "One caller, port and protocol.",
-            caller=text("The ServiceAccount as namespace/name; for plaintext, the pod or the address."),
-            port=whole("The port of the pods; 0 for ports of no Service."),
-            protocol=choice("The protocol.", " ".join(get_args(CallProtocol))),
-            calls=whole("The number of calls."),
-            reason=choice(
-                "Why: no TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no "
-                "identity.",
-                " ".join(get_args(RefusalReason)),
-            ),
+
+
+class RefusedCaller(StatusPart, frozen=True, kw_only=True):
+    """The `calls` (requests or connections) of one caller to a port that an audit would refuse."""
+
+    caller: Annotated[str, Field("The ServiceAccount as namespace/name; for plaintext, the pod or the address.")]
+    port: Annotated[int, Field("The port of the pods; 0 for ports of no Service.")]
+    protocol: Annotated[CallProtocol, Field("The protocol.")]
+    calls: Annotated[int, Field("The number of calls.")]
+    reason: Annotated[
+        RefusalReason,
+        Field(
+            "Why: no TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no "
+            "identity."
         ),
-    ),
-    omittedCallers=whole("The number of callers that the list omits."),
-)
+    ]
+
+    def __str__(self) -> str:
+        port = f"port {self.port}" if self.port else "ports of no Service"
+        return f"{self.caller} to {port} {self.calls} ({self.reason})"
 
 
-_STATUS = status("target", pods=SELECTED_PODS, proxies=PROXIES, summary=summary(_COLUMNS), wouldRefuse=_WOULD_REFUSE)
+class RefusedCalls(StatusPart, frozen=True, kw_only=True):
+    """The calls that would be refused without audit mode."""
+
+    start_time: Annotated[str, Field("When the counts began.", grammar="date-time")]
+    calls: Annotated[int, Field("The number of calls.")]
+    callers: Annotated[
+        tuple[RefusedCaller, ...],
+        Field("The callers with most calls.", item=Field("One caller, port and protocol.")),
+    ]
+    omitted_callers: Annotated[int, Field("The number of callers that the list omits.")]
+
+
+class TrafficTargetStatus(ObjectStatus, frozen=True, kw_only=True):
+    """`status` of a TrafficTarget. The status writer adds the `summary`."""
+
+    pods: Annotated[SelectedPodCounts, SELECTED_PODS]
+    proxies: Annotated[ProxyProgress, PROXY_PROGRESS]
+    summary: Annotated[Mapping[str, str], Field(schema=summary_schema(_COLUMNS))] = {}
+    would_refuse: Annotated[
+        RefusedCalls | None,
+        Field(
+            "In audit mode: the calls (requests or connections) that would have been refused without it, since the current "
+            "rules."
+        ),
+    ] = None
 
 
 def traffic_target(version: str) -> Schema:
     """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
     what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
+    status = status_schema(TrafficTargetStatus, "target")
     if version == FLAT_TARGET:
         fields = {old: field_schema(TrafficTargetSpec, new) for old, new in FLAT_TARGET_FIELDS.items()}
-        return kind(what, "destination sources specs", **fields, status=_STATUS)
-    return kind(what, spec=declared_schema(TrafficTargetSpec, "The traffic that is allowed."), status=_STATUS)
+        return kind(what, "destination sources specs", **fields, status=status)
+    return kind(what, spec=declared_schema(TrafficTargetSpec, "The traffic that is allowed."), status=status)
 
 
 def _target_to_hub(obj: Object, version: str) -> Object:

@@ -5,10 +5,23 @@ from headgate.resources.columns import AGE, NAME, STATE, Column, condition_path
 from headgate.resources.gateway_api.proxies import SERVICE_GATEWAY
 from headgate.resources.kind import MESH_CATEGORY, Kind, ReadyBy
 from headgate.resources.mesh.canary.checks import canary_causes
-from headgate.resources.mesh.canary.schema import canary
-from headgate.resources.mesh.canary.types import PROMOTED, Canary
+from headgate.resources.mesh.canary.status import CanaryStatus
+from headgate.resources.mesh.canary.types import PROMOTED, Canary, CanarySpec
+from headgate.resources.schema.builders import Schema, kind
+from headgate.resources.schema.declared import declared_schema
 from headgate.resources.smi.conversion import ALIASES
 from headgate.resources.smi.split_fields import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
+from headgate.resources.status import status_schema
+
+
+def canary() -> Schema:
+    """Return the schema of a Canary (004; R108, R109, D19)."""
+    return kind(
+        "Moves the traffic of a root Service to a new version, step by step, or back if the new version is worse.",
+        spec=declared_schema(CanarySpec, "The desired split, and the analysis that changes it."),
+        status=status_schema(CanaryStatus, "Canary"),
+    )
+
 
 KIND = Kind(
     names_of("Canary", MESH),
