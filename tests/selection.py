@@ -28,6 +28,7 @@ PROGRAMS = (
     "tests/cli/test_ca.py",
     "tests/cli/test_check.py::test_check_of_the_running_mesh_has_the_findings_of_the_host",
     "tests/cli/test_check.py::test_check_without_files_checks_the_running_mesh",
+    "tests/cli/test_closed_output.py",
     "tests/cli/test_commands.py::test_a_headgate_that_runs_with_a_state_directory_in_the_given_one_is_named",
     "tests/cli/test_commands.py::test_processes_that_a_killed_headgate_left_are_named",
     "tests/cli/test_commands.py::test_version_shows_headgate_and_envoy_when_nothing_runs",

@@ -11,8 +11,10 @@ ROOT = Path("src/headgate")
 CALLED_BY_LIBRARIES = {
     "collect_usage_pieces": "typer calls it on a command for its help page",
     "datagram_received": "asyncio calls it on a protocol",
+    "format_epilog": "typer calls it on a command or a group for its help page",
     "format_commands": "typer calls it on a group for its help page",
     "ignore_aliases": "PyYAML calls it on its dumper",
+    "on_broken_pipe": "rich calls it on a console when a write raises BrokenPipeError",
     "main_loop": "uvicorn calls it on its server",
 }
 

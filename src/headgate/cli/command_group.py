@@ -1,25 +1,26 @@
 """The command group of `headgate` and `kubectl traffic`: errors become messages and exit codes."""
 
-import os
-import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from headgate.cli.closed_output import ending_with_its_reader
+from headgate.cli.help_page import PlainEpilog
 from headgate.cli.output import EXIT_INTERRUPTED, exit_code, fail
 from headgate.errors import HeadgateError, usage_message
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(PlainEpilog, TyperGroup):
     """A group of commands that turns wrong usage and a HeadgateError into a message, without a traceback, and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the options before the command. Without arguments typer prints the help."""
         given = bool(args)
         try:
-            return super().parse_args(ctx, args)
+            with ending_with_its_reader():
+                return super().parse_args(ctx, args)
         except TyperException as error:
             raise (_usage_exit(error, ctx) if given else error) from None
 
@@ -39,14 +40,11 @@ class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write nothing: the commands are before the options."""
 
-    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
-        """Write the epilog line by line."""
-        formatter.write(f"\n{self.epilog}\n")
-
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with ending_with_its_reader():
+                return super().invoke(ctx)
         except TyperException as error:
             raise _usage_exit(error, ctx) from None
         except HeadgateError as error:
@@ -54,9 +52,6 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of the pipe, for example `head`, has closed it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
 
 
 def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:

@@ -22,17 +22,23 @@ _CODES = {
 UNREACHABLE = {EXIT_UNREACHABLE: "headgate, its API or its proxy can't be reached"}
 
 
-class HelpCommand(TyperCommand):
-    """A command whose help page shows arguments as they are written, and its epilog line by line."""
+class PlainEpilog:
+    """A command or a group whose help page shows its epilog line by line."""
+
+    epilog: str | None
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
+        """Write the epilog."""
+        formatter.write(f"\n{self.epilog}\n")
+
+
+class HelpCommand(PlainEpilog, TyperCommand):
+    """A command whose help page shows arguments as they are written."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line."""
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         return ["[OPTIONS]", *(argument.make_metavar(ctx) for argument in arguments)]
-
-    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
-        """Write the epilog."""
-        formatter.write(f"\n{self.epilog}\n")
 
 
 def epilog(examples: Sequence[str], codes: Mapping[int, str]) -> str:

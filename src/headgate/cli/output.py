@@ -26,6 +26,7 @@ EXIT_TIMED_OUT = 124
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
+EXIT_CLOSED_OUTPUT = 141  # 128 and the number of SIGPIPE, as for other programs
 QUIET_S = 60.0  # Seconds between two printed log messages with the same reason.
 _UNFOLDED = 10_000  # A width in columns that no table exceeds.
 FINDING_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -113,6 +114,10 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield segment._replace(text=printable(segment.text))
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command to end, once its tasks have ended."""
+        raise BrokenPipeError
 
 
 class PrintableFormatter(logging.Formatter):
