@@ -5,6 +5,7 @@ write into its input. `printable` shows them as escapes.
 """
 
 import re
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ NONE = "-"
 """The text of a table cell without a value."""
 _LOW_RATE = 0.1  # Lower rates have two significant digits.
 _DIGITS = 3  # Significant digits of a latency.
+_MOST_DECIMALS = 13  # Of a share; more are errors of floating-point numbers.
 
 
 def percent(success: int, failure: int) -> str:
@@ -26,6 +28,17 @@ def percent(success: int, failure: int) -> str:
     if not requests:
         return NONE
     return f"{min(100 * success / requests, 99.99 if failure else 100):.2f}%"
+
+
+def share(part: Fraction | float) -> str:
+    """Return a share of requests as users write it, with at most two decimals: `25%`, `33.33%`.
+
+    A share near 0% or 100% has as many decimals as it needs to differ from them: `0.003%`.
+    """
+    percentage = 100 * float(part)
+    distance = min(abs(percentage), abs(100 - percentage))
+    decimals = next((number for number in range(2, _MOST_DECIMALS) if round(distance, number)), 2) if distance else 2
+    return f"{percentage:.{decimals}f}".rstrip("0").rstrip(".") + "%"
 
 
 def rate(requests: int, seconds: float) -> str:

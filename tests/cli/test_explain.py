@@ -55,7 +55,7 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
         "Route      TrafficSplit default/website-firefox, match firefox-users/firefox\n"
         "\n"
         "BACKEND                  SHARE  PERCENT  READY ENDPOINTS\n"
-        "default/website-v2:8080      1    100 %                1\n"
+        "default/website-v2:8080      1     100%                1\n"
         "\n"
         "At the pods\n"
         "  allowed    default/website-v2:8080, by mutual TLS\n"
@@ -180,7 +180,7 @@ def test_explain_names_the_ports_of_a_service_without_the_requested_port(run: Ru
 def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     ended = run("explain", "GET", "http://website:8080/", "-H", "cookie: insider=yes", "-f", EXAMPLE)
     assert "Users      by the cookie side: a user stays with one backend" in ended.out
-    assert "default/website-v1:8080    1/2     50 %" in ended.out
+    assert "default/website-v1:8080    1/2      50%" in ended.out
 
 
 def test_explain_shows_the_backend_that_a_sticky_split_selects_for_the_user(run: Run) -> None:
@@ -347,10 +347,10 @@ def test_explain_shows_the_settings_about_failing_endpoints(run: Run) -> None:
     assert found["filterMessages"] == [
         "timeout of the request: 10000 ms",
         "timeout of each attempt: 2000 ms",
-        "retries: up to 3, on 503, unavailable, gateway-error, reset, at most 20 % of the active requests",
+        "retries: up to 3, on 503, unavailable, gateway-error, reset, at most 20% of the active requests",
         (
             "ejection of endpoints: after 5 gateway errors or 5 attempts without a response or 7 5xx responses in a row, for 1m0s, "
-            "at most 80 %"
+            "at most 80%"
         ),
         "limit of connections: 100",
         "limit of requests: 1000",

@@ -37,7 +37,7 @@ def revision(number: int, *changes: ObjectChange, reason: str = "Written", effec
 
 REVISIONS = (
     revision(1, reason="RecordingStarted"),
-    revision(2, change("Changed", WEIGHT, LABEL, GONE), effect=("40 % move", "10 % more")),
+    revision(2, change("Changed", WEIGHT, LABEL, GONE), effect=("40% move", "10% more")),
     revision(3, change("Created"), change("Deleted", name="old", by="")),
     revision(4, change("Changed", WEIGHT, writes=7, by="headgate-rollout"), reason="ControllerWrote"),
     revision(5, change("Deleted", by=""), reason="NotRecorded"),
@@ -79,7 +79,7 @@ def test_the_list_has_a_line_for_each_revision(client: Client, run: Callable[...
     assert lines == [
         "REVISION TIME BY CHANGE EFFECT",
         f"1 {TIME} - recording began",
-        f"2 {TIME} helm trafficsplit/website spec.backends[v1].weight 90 -> 50 and 2 more fields 40 % move (and 1 more)",
+        f"2 {TIME} helm trafficsplit/website spec.backends[v1].weight 90 -> 50 and 2 more fields 40% move (and 1 more)",
         f"3 {TIME} helm trafficsplit/website and 1 other object: 1 created, 1 deleted{none}",
         f"4 {TIME} headgate-rollout trafficsplit/website spec.backends[v1].weight 90 -> 50 in 7 writes{none}",
         f"5 {TIME} - trafficsplit/website deleted (while headgate did not record){none}",
@@ -97,8 +97,8 @@ def test_a_revision_has_its_fields_and_its_effect(client: Client, run: Callable[
         '  - spec.matches: [{"name":"beta"}]',
         "",
         "Effect on requests and access",
-        "  40 % move",
-        "  10 % more",
+        "  40% move",
+        "  10% more",
     ]
     missed = run("history", "5").out
     assert "no control plane recorded these changes" in missed

@@ -39,9 +39,9 @@ def test_a_change_exits_with_1_and_shows_shares_cause_and_example(run: Run, tmp_
     assert [line.strip() for line in ended.out.splitlines() if line] == [
         "Requests",
         "Service default/website:8080: all requests",
-        "before   90 % default/website-v1:8080, 10 % default/website-v2:8080 (TrafficSplit default/website)",
-        "after    70 % default/website-v1:8080, 30 % default/website-v2:8080 (TrafficSplit default/website)",
-        "change   20 % of them from default/website-v1:8080 to default/website-v2:8080",
+        "before   90% default/website-v1:8080, 10% default/website-v2:8080 (TrafficSplit default/website)",
+        "after    70% default/website-v1:8080, 30% default/website-v2:8080 (TrafficSplit default/website)",
+        "change   20% of them from default/website-v1:8080 to default/website-v2:8080",
         f"cause    {change}:8: TrafficSplit default/website: spec.backends",
         "example  headgate explain http://website.default:8080/",
     ]

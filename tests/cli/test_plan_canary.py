@@ -69,8 +69,8 @@ async def test_each_change_of_a_canary_is_planned_live_as_offline(
     assert requests_of(live)[0] == (
         "default/website",
         [
-            "90 % of them from default/website:8080 to default/v1:8080",
-            "10 % of them from default/website:8080 to default/v2:8080",
+            "90% of them from default/website:8080 to default/v1:8080",
+            "10% of them from default/website:8080 to default/v2:8080",
         ],
         ["Canary website"],
     )
@@ -86,7 +86,7 @@ async def test_each_change_of_a_canary_is_planned_live_as_offline(
     live = await served.run("plan", "-f", changed, "-o", "json")
     offline = await served.run("plan", "--base", with_canary, "-f", changed, "-o", "json")
     assert requests_of(live) == requests_of(offline)
-    assert "50 % of them from default/v1:8080 to default/v2:8080" in requests_of(live)[0][1]
+    assert "50% of them from default/v1:8080 to default/v2:8080" in requests_of(live)[0][1]
 
     live = await served.run("plan", "--delete", "canary/website", "-o", "json")
     offline = await served.run("plan", "--base", with_canary, "--delete", "canary/website", "-o", "json")
@@ -98,11 +98,11 @@ async def test_the_warning_of_a_write_has_the_effect_of_its_canary(served: Serve
     for obj in (*SERVICES, *SLICES):
         await served.store.create(obj)
     (created,) = await warnings_after_write(served.live_state, None, CANARY, dry_run=True)
-    assert created.startswith("effect on requests and access: Service default/website:8080: all requests: 90 % of them")
+    assert created.startswith("effect on requests and access: Service default/website:8080: all requests: 90% of them")
     stored = await served.store.create(CANARY)
     await follow(served, stored)
     await snapshot_of(served)
     (changed,) = await warnings_after_write(served.live_state, stored, {**stored, "spec": OTHER["spec"]}, dry_run=True)
-    assert "50 % of them from default/v1:8080 to default/v2:8080" in changed
+    assert "50% of them from default/v1:8080 to default/v2:8080" in changed
     (deleted,) = await warnings_after_write(served.live_state, stored, None, dry_run=True)
     assert "to default/website:8080" in deleted

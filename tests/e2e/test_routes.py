@@ -320,8 +320,8 @@ def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(mesh: Ru
         return message
 
     message = until(shown)
-    assert message.startswith(f"copies to {namespace}/worse:8080 fail 100 % (99 % interval ")
-    assert "; requests fail 0 % (99 % interval 0 to " in message
+    assert message.startswith(f"copies to {namespace}/worse:8080 fail 100% (99% interval ")
+    assert "; requests fail 0% (99% interval 0% to " in message
     assert "CopiesWorse" in mesh.kubectl("describe", "httproute/route", "-n", namespace)
 
 

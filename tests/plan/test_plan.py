@@ -37,7 +37,7 @@ def test_new_weights_move_a_share_of_all_requests(tmp_path):
     assert str(item.entry) == "Service default/website:8080"
     assert item.request_messages == ("all requests",)
     assert item.whole
-    assert item.change_messages == (f"30 % of them from {V1} to {V2}",)
+    assert item.change_messages == (f"30% of them from {V1} to {V2}",)
     assert item.moved_share.fraction == Fraction(3, 10)
     assert item.command == "headgate explain http://website.default:8080/"
     assert item.causes == (Origin(object=TRAFFIC_SPLIT.key("default", "website"), field="spec.backends"),)
@@ -80,7 +80,7 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
         tmp_path / "1", [SERVICES, website_route(path_rule("/", v1=1))], [SERVICES, website_route(changed)]
     ).requests
     assert item.change_messages == (
-        f"copies to {V2}: 0 % -> 10 %",
+        f"copies to {V2}: 0% -> 10%",
         "timeout of the request: none -> 2000 ms",
         "filter added: set request header x-a: 1",
     )
@@ -178,7 +178,7 @@ def test_a_summary_has_one_line_for_each_difference(tmp_path):
     one = compiled(tmp_path / "1", SERVICES, split_of(90, 10)).compiled
     other = compiled(tmp_path / "2", SERVICES, split_of(0, 10)).compiled
     assert summary(one, one) == ()
-    assert summary(one, other) == (f"Service default/website:8080: all requests: 90 % of them from {V1} to {V2}",)
+    assert summary(one, other) == (f"Service default/website:8080: all requests: 90% of them from {V1} to {V2}",)
 
 
 def test_an_expression_that_is_too_complex_may_differ(tmp_path):
@@ -208,6 +208,6 @@ def test_a_change_of_retries_is_a_change_of_requests(tmp_path):
         tmp_path, [web()], [web(**{"headgate.dev/retry": "on=503", "headgate.dev/limits": "requests=9"})]
     ).requests
     assert item.change_messages == (
-        "now retries: up to 2, on 503, reset, at most 20 % of the active requests",
+        "now retries: up to 2, on 503, reset, at most 20% of the active requests",
         "now limit of requests: 9",
     )

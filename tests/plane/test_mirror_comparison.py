@@ -67,8 +67,8 @@ def test_copies_that_fail_more_often_are_named_with_the_numbers_of_both_sides() 
     found = compared(20, counts(50, failed=2), counts(100))
     assert (found.type, found.status, found.reason) == ("headgate.dev/CopiesWorse", True, "MoreFailures")
     assert found.message == (
-        "copies to default/next:80 fail 4 % (99 % interval 1.92 to 7.14; 2xx 960, 5xx 40; p95 10 to 11 ms); "
-        "requests fail 0 % (99 % interval 0 to 0.608; 2xx 2000; p95 10 to 11 ms); since 1970-01-01T00:16:40Z"
+        "copies to default/next:80 fail 4% (99% interval 1.92% to 7.14%; 2xx 960, 5xx 40; p95 10 to 11 ms); "
+        "requests fail 0% (99% interval 0% to 0.61%; 2xx 2000; p95 10 to 11 ms); since 1970-01-01T00:16:40Z"
     )
 
 

@@ -102,7 +102,7 @@ def _patient(monkeypatch):
 
 async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):
     live_state = live_state_with(tmp_path, SERVICES, workload("web", app="website", version="v1"), split_of(90, 10))
-    moves = f"Service default/website:8080: all requests: 30 % of them from {V1} to {V2}"
+    moves = f"Service default/website:8080: all requests: 30% of them from {V1} to {V2}"
     assert await effects(live_state, split_of(90, 10), split_of(60, 40)) == [moves]
     assert await effects(live_state, split_of(90, 10), split_of(60, 40), dry_run=True) == [moves]
     assert await effects(live_state, split_of(90, 10), split_of(45, 5)) == []

@@ -98,7 +98,7 @@ def shop(shared_cluster: Cluster) -> Shop:
 
 
 def test_explain_shows_the_ejection_of_the_service(shop: Shop) -> None:
-    words = f"for {TIME_S}s, at most 50 %"
+    words = f"for {TIME_S}s, at most 50%"
     assert words in shop.cluster.headgate("explain", f"http://{HOST}/")
 
 

@@ -259,7 +259,7 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     """docs/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
     reader, changes = PlanReader(bookstore, BOOKSTORE, tmp_path), EXAMPLES / "review/changes"
     half, inventory = changes / "half.yaml", changes / "inventory.yaml"
-    moves = "40 % of them from bookstore/bookstore-v1:8080 to bookstore/bookstore-v2:8080"
+    moves = "40% of them from bookstore/bookstore-v1:8080 to bookstore/bookstore-v2:8080"
     assert "nothing changes" in reader.headgate("plan", "-f", EXAMPLES / "bookstore")
     plan = reader.headgate("plan", "-f", half, code=1)
     assert "Service bookstore/bookstore:8080: all requests" in plan

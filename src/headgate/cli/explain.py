@@ -9,6 +9,7 @@ import typer
 from msgspec import structs
 from rich.table import Table
 
+from headgate import formatting
 from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
 from headgate.cli.common_options import Output, namespace_option
 from headgate.cli.completion import callers, gateways, pod_names
@@ -29,7 +30,6 @@ from headgate.resources.explanations import (
     Stickiness,
     Tried,
 )
-from headgate.resources.inspect import ExactShare
 from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, check
 from headgate.resources.smi.split_fields import StickyBy
 
@@ -238,7 +238,7 @@ def _lists(explanation: ExplanationStatus) -> Iterator[tuple[str, list[str]]]:
         *(f"{mirror.service}: {text}" for mirror in explanation.backends for text in mirror.filter_messages),
     ]
     mirrors = [
-        f"{mirror.service}:{mirror.port} gets a copy of {_percent(mirror.share):g} % of the requests ({mirror.share})"
+        f"{mirror.service}:{mirror.port} gets a copy of {formatting.share(mirror.share.fraction)} of the requests ({mirror.share})"
         for mirror in explanation.mirrors
     ]
     findings = [f"{mirror.reason} {mirror.object}: {mirror.field}: {mirror.message}" for mirror in explanation.remarks]
@@ -260,10 +260,6 @@ def _sanitizing(sanitizing: Sanitizing | None) -> Iterator[str]:
     first, *rest = sanitizing.messages
     yield f"the proxy refuses the request with {sanitizing.status_code}: {first}" if sanitizing.status_code else first
     yield from rest
-
-
-def _percent(share: ExactShare) -> float:
-    return round(float(share.fraction * 100), 4)
 
 
 def _at_pods(explanation: ExplanationStatus) -> Iterator[str]:
@@ -314,7 +310,9 @@ def backends_table(backends: Iterable[ExplainedBackend]) -> Table:
     for backend in backends:
         style = "red" if backend.status_code >= ERROR_STATUSES else None
         endpoints = str(backend.ready_endpoints) if backend.service else ""
-        table.add_row(_answers(backend), str(backend.share), f"{_percent(backend.share):g} %", endpoints, style=style)
+        table.add_row(
+            _answers(backend), str(backend.share), formatting.share(backend.share.fraction), endpoints, style=style
+        )
     return table
 
 

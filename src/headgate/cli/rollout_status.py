@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate import formatting
 from headgate.cli.open_values import with_open_values
 from headgate.cli.output import FittedTable, WrappedText, make_table
 from headgate.errors import HeadgateError
@@ -16,7 +17,6 @@ from headgate.quantity import parse_percentage
 from headgate.resources.mesh.canary.status import BackendCounts, CanaryStatus, CriterionEvidence
 from headgate.resources.mesh.canary.types import PROMOTED, CanarySpec
 from headgate.resources.meta import Input, Object
-from headgate.rollout.messages import share_text
 from headgate.rollout.state import Phase, state_in
 from headgate.statistics.intervals import rate_interval
 
@@ -186,11 +186,19 @@ def _part(text: str) -> float:
 
 
 def _backends(status: RolloutStatus) -> Table:
-    titles = ("BACKEND", "ROLE", "SHARE", "REQUESTS", "FAILED", "RATE", f"{share_text(status.confidence)} INTERVAL")
+    titles = (
+        "BACKEND",
+        "ROLE",
+        "SHARE",
+        "REQUESTS",
+        "FAILED",
+        "RATE",
+        f"{formatting.share(status.confidence)} INTERVAL",
+    )
     shown = titles if any(row.role for row in status.backends) else (titles[0], titles[2])
     table = make_table(shown, right=titles[2:])
     for row in status.backends:
-        cells = (row.service, row.role, share_text(row.share), *_counts(row))
+        cells = (row.service, row.role, formatting.share(row.share), *_counts(row))
         table.add_row(*cells if row.role else (cells[0], cells[2]))
     return table
 
@@ -201,8 +209,8 @@ def _counts(row: BackendRow) -> tuple[str, str, str, str]:
         return NONE, NONE, NONE, NONE
     if row.lowest is None or row.highest is None:
         return str(row.requests), str(row.failures), NONE, NONE
-    interval = f"{share_text(row.lowest)} .. {share_text(row.highest)}"
-    return str(row.requests), str(row.failures), share_text(row.failures / row.requests), interval
+    interval = f"{formatting.share(row.lowest)} .. {formatting.share(row.highest)}"
+    return str(row.requests), str(row.failures), formatting.share(row.failures / row.requests), interval
 
 
 def _criteria(criteria: Sequence[CriterionEvidence]) -> Table:

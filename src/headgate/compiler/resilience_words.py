@@ -23,7 +23,7 @@ def _retry(retry: Retry) -> Iterator[str]:
     if not listed:
         yield "retries: only requests that no application received"
         return
-    yield f"retries: up to {retry.retries}, on {', '.join(listed)}, at most {retry.budget} % of the active requests"
+    yield f"retries: up to {retry.retries}, on {', '.join(listed)}, at most {retry.budget}% of the active requests"
 
 
 def _of_cluster(settings: Resilience) -> Iterator[str]:
@@ -48,4 +48,4 @@ def _ejection(ejection: Ejection) -> str:
         "5xx responses": ejection.errors,
     }
     listed = " or ".join(f"{number} {what}" for what, number in counted.items() if number) or "never"
-    return f"after {listed} in a row, for {formatted(ejection.time / 1000)}, at most {ejection.max_percent} %"
+    return f"after {listed} in a row, for {formatted(ejection.time / 1000)}, at most {ejection.max_percent}%"

@@ -44,7 +44,7 @@ def access_line(row: AccessRow) -> str:
 
 
 def request_line(change: RequestChange) -> str:
-    """Return a change to requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
+    """Return a change to requests in one line: `Service shop/website:8080: all requests: 10% of them from ... to ...`."""
     more = f" and {len(change.request_messages) - 1} more classes" if len(change.request_messages) > 1 else ""
     certain = "" if change.certain else f" ({MAY_DIFFER})"
     return f"{change.entry}: {change.request_messages[0]}{more}: {'; '.join(change.change_messages)}{certain}"

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from headgate import formatting
 from headgate.compiler.explain import filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal
 from headgate.model import cors
@@ -17,11 +18,6 @@ from headgate.plan.treatment import Treatment
 
 ALL_REQUESTS, OTHER_REQUESTS = "all requests", "all other requests"
 _SCHEMES = {False: "http", True: "https"}
-
-
-def percent(share: Fraction) -> str:
-    """Return a share in percent: `33.3 %`; the smallest shares have more digits."""
-    return f"{float(100 * share):.3g} %" if share < Fraction(999, 1000) else f"{float(100 * share):.6g} %"
 
 
 def requests_words(match: Conjunction) -> str:
@@ -119,17 +115,17 @@ def moves(before: Treatment, after: Treatment) -> list[tuple[Fraction, str, str]
 
 
 def receivers_words(treatment: Treatment) -> str:
-    """Return where requests go: `90 % default/website-v1:8080, 10 % default/website-v2:8080`."""
+    """Return where requests go: `90% default/website-v1:8080, 10% default/website-v2:8080`."""
     shares = treatment.shares
     if len(shares) == 1:
         return next(iter(shares))
-    return ", ".join(f"{percent(share)} {name}" for name, share in shares.items())
+    return ", ".join(f"{formatting.share(share)} {name}" for name, share in shares.items())
 
 
 def changes(before: Treatment, after: Treatment) -> Iterator[str]:
     """Yield one line for each difference of two treatments, the shares first."""
     for share, old, new in moves(before, after):
-        yield f"{'all' if share == 1 else percent(share)} of them from {old} to {new}"
+        yield f"{'all' if share == 1 else formatting.share(share)} of them from {old} to {new}"
     if before.protocol != after.protocol and NO_SUCH_PORT not in (before, after):
         yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
     if before.redirect != after.redirect:
@@ -176,7 +172,7 @@ def _mirrors(before: Treatment, after: Treatment) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
         shares = old.get(name, Fraction()), new.get(name, Fraction())
         if shares[0] != shares[1]:
-            yield f"copies to {name}: {percent(shares[0])} -> {percent(shares[1])}"
+            yield f"copies to {name}: {formatting.share(shares[0])} -> {formatting.share(shares[1])}"
 
 
 def _filters(before: Treatment, after: Treatment) -> Iterator[str]:

@@ -14,6 +14,7 @@ from functools import reduce
 
 from msgspec import structs
 
+from headgate import formatting
 from headgate.compiler.reasons import prefixed
 from headgate.compiler.report import Compiled, StatusCondition
 from headgate.latest import Latest
@@ -161,8 +162,8 @@ def _side_text(counts: Counts, sizes: Buckets) -> str:
     median = f"; {text}" if (text := median_text(sizes, ERROR)) else ""
     slow = f"{_number(least)} to {_number(most)} ms" if most < float("inf") else f"at least {_number(least)} ms"
     return (
-        f"fail {_number(100 * seen.events / seen.trials)} % "
-        f"({_number(100 * (1 - ERROR))} % interval {_number(100 * low)} to {_number(100 * high)}; {classes}; p{_number(100 * TAIL)} {slow}{median})"
+        f"fail {formatting.share(seen.events / seen.trials)} ({formatting.share(1 - ERROR)} interval {formatting.share(low)} to {formatting.share(high)}; "
+        f"{classes}; p{_number(100 * TAIL)} {slow}{median})"
     )
 
 

@@ -1,8 +1,8 @@
 """The sentences of a rollout for people: in its status, in Events and in `headgate rollout` (R108)."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
+from headgate import formatting
 from headgate.durations import formatted
 from headgate.formatting import pluralize
 from headgate.resources.mesh.canary.analysis import Analysis, When
@@ -26,19 +26,14 @@ _CRITERIA = {
 }
 
 
-def share_text(share: Fraction | float) -> str:
-    """Return a share as a percentage with three significant digits: `2.5%`."""
-    return f"{float(100 * share):.{_DIGITS}g}%"
-
-
 def failures(seen: Sample, service: str, error: float) -> str:
     """Return the failed requests of a backend, with the interval of the rate: `v2 failed 3 of 120 requests (...)`."""
     if not seen.trials:
         return f"{service} got no requests"
     text = f"{service} failed {seen.events} of {pluralize(seen.trials, 'request')}"
     low, high = rate_interval(seen.events, seen.trials, error)
-    observed = share_text(seen.events / seen.trials)
-    return f"{text} ({observed}, {share_text(1 - error)} interval {share_text(low)} to {share_text(high)})"
+    observed = formatting.share(seen.events / seen.trials)
+    return f"{text} ({observed}, {formatting.share(1 - error)} interval {formatting.share(low)} to {formatting.share(high)})"
 
 
 def violated(plan: RolloutPlan, state: State, cause: str) -> str:
@@ -176,7 +171,7 @@ def _reason(plan: RolloutPlan, analysis: Analysis, state: State) -> str:
 def _step(plan: RolloutPlan, state: State) -> str:
     step = plan.step(state)
     what = {
-        StepKind.SHARE: share_text(step.share),
+        StepKind.SHARE: formatting.share(step.share),
         StepKind.MIRROR: f"copies of {plan.analysis.mirror if plan.analysis else ''} of the requests",
         StepKind.MATCH: "the requests that fit spec.analysis.matches",
     }

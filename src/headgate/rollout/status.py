@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from headgate import formatting
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.conditions import timed
@@ -13,7 +14,7 @@ from headgate.resources.mesh.canary.status import BackendCounts, CanaryStatus, C
 from headgate.resources.mesh.canary.types import OLD_VERSION_UNUSED, PROMOTED
 from headgate.resources.meta import Key, Object, generation_of, part, status_of, timestamp
 from headgate.resources.status import ObjectCondition, status_fields
-from headgate.rollout.messages import message, share_text
+from headgate.rollout.messages import message
 from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.state import Pause, Phase, State, state_fields, state_in
 
@@ -33,7 +34,7 @@ def canary_status(obj: Object, plan: RolloutPlan, state: State, now: float) -> M
             conditions=_dated(obj, list(_conditions(plan, state, message(plan, state, now))), now),
             step=state.step + 1 if plan.analysis else 0,
             step_count=len(plan.shares),
-            canary_share=share_text(plan.share(state)) if plan.analysis else "",
+            canary_share=formatting.share(plan.share(state)) if plan.analysis else "",
             backends=tuple(_backends(plan, state)),
             criteria=tuple(_criteria(plan, state)),
             rollout=state_fields(state),
@@ -68,7 +69,7 @@ def call_body(key: Key, plan: RolloutPlan, state: State) -> Mapping[str, Any]:
         "canary": plan.analysis.canary if plan.analysis else "",
         "phase": state.phase.value,
         "step": state.step + 1,
-        "canaryShare": share_text(plan.share(state)),
+        "canaryShare": formatting.share(plan.share(state)),
         "requests": {"canary": canary.trials, "reference": reference.trials},
         "failures": {"canary": canary.events, "reference": reference.events},
     }

@@ -27,7 +27,7 @@ class Mesh(FakeMesh):
         change = RecordedChange(key=KEY, content=contents(NOW)[KEY], by="helm", time=TIME)
         first = RecordedRevision(number=1, time=TIME, reason="RecordingStarted")
         second = RecordedRevision(
-            number=2, time=TIME, reason="Written", changes=(change,), effect=("40 % of them move",)
+            number=2, time=TIME, reason="Written", changes=(change,), effect=("40% of them move",)
         )
         log = Log(0, contents(website_split()), (first, second))
         self.live_state = SimpleNamespace(history=Latest(log), feed=SimpleNamespace(records=records(NOW)))
@@ -56,7 +56,7 @@ async def test_revisions_are_read_in_one_or_in_all_namespaces(client: AsgiClient
         assert (one["kind"], one["changes"][0]["by"], one["effectMessages"]) == (
             "Revision",
             "helm",
-            ["40 % of them move"],
+            ["40% of them move"],
         )
         fields = {"path": "spec.backends[website-v1].weight", "before": 90, "after": 50}
         assert one["changes"][0]["fields"][0] == fields
@@ -84,4 +84,4 @@ async def test_kubectl_prints_the_writers_and_the_effect(client: AsgiClient) -> 
     found = await client.call("GET", f"{GROUP}/revisions", accept=TABLE)
     cells = [row["cells"] for row in found.body["rows"]]
     assert [cells[0][index] for index in (0, 3, 4)] == ["1", "RecordingStarted", "-"]
-    assert [cells[1][index] for index in (0, 2, 3, 4)] == ["2", "helm", "TrafficSplit/website", "40 % of them move"]
+    assert [cells[1][index] for index in (0, 2, 3, 4)] == ["2", "helm", "TrafficSplit/website", "40% of them move"]

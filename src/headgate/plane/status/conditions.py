@@ -1,9 +1,9 @@
 """Computes conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import Any, NamedTuple
 
+from headgate import formatting
 from headgate.compiler.reasons import ConditionType, Reason, prefixed
 from headgate.compiler.report import (
     Finding,
@@ -156,7 +156,7 @@ def _share(share: Share, root: PortRef) -> BackendShare:
     return BackendShare(
         service=_name(share.service, root),
         weight=share.weight,
-        percent=percent(share.share),
+        percent=formatting.share(share.share),
         endpoints=share.endpoints,
         reason=share.left_out.value if share.left_out else "",
     )
@@ -170,22 +170,17 @@ def summary(outcomes: Sequence[SplitOutcome]) -> str:
 def _parts(outcome: SplitOutcome) -> Iterator[str]:
     """Yield the share of each backend (`web-v1 90%`), then that of the remaining requests: `503 10%` (D9, D10)."""
     for backend in outcome.shares:
-        yield f"{_name(backend.service, outcome.ref)} {percent(backend.share)}"
+        yield f"{_name(backend.service, outcome.ref)} {formatting.share(backend.share)}"
     if outcome.root:
-        yield f"the plain Service {_name(outcome.ref.service, outcome.ref)} {percent(outcome.root)}"
+        yield f"the plain Service {_name(outcome.ref.service, outcome.ref)} {formatting.share(outcome.root)}"
     if outcome.failed:
-        yield f"503 {percent(outcome.failed)}"
+        yield f"503 {formatting.share(outcome.failed)}"
 
 
 def _name(service: str, root: PortRef) -> str:
     """Return the name of a backend as in a split: `card`, or `card.payments` if it is in another namespace than the root."""
     namespace, _, name = service.partition("/")
     return name if namespace == root.service.partition("/")[0] else f"{name}.{namespace}"
-
-
-def percent(share: Fraction) -> str:
-    """Return a share as a percentage with at most two decimals: `33.33%`, `90%`."""
-    return f"{round(10_000 * share) / 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def timed(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from headgate import formatting
 from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
@@ -131,7 +132,7 @@ class HostLocations:
             return values[0][1]
         numbers, exact = parts([weight for weight, _ in values], WHOLE)
         if not exact:
-            shown = " : ".join(f"{number / 100:.2f} %" for number in numbers)
+            shown = " : ".join(formatting.share(Fraction(number, WHOLE)) for number in numbers)
             message = f"nginx draws these shares with two decimals: {shown}"
             self._collector.add(place, "weights", OmissionReason.ROUNDED_SHARE, message)
         drawn = [(number, value) for number, (_, value) in zip(numbers, values, strict=True) if number]
@@ -199,7 +200,9 @@ class HostLocations:
             fraction = Fraction(mirror.numerator, mirror.denominator)
             part = round(fraction * WHOLE)
             if Fraction(part, WHOLE) != fraction:
-                message = f"nginx copies {part / 100:.2f} % of the requests instead of {fraction}"
+                message = (
+                    f"nginx copies {formatting.share(Fraction(part, WHOLE))} of the requests instead of {fraction}"
+                )
                 self._collector.add(place, what, OmissionReason.ROUNDED_SHARE, message)
             if not part:
                 return
