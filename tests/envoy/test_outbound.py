@@ -5,7 +5,6 @@ from msgspec import structs
 from tests.envoy.test_encode import MANY, mesh
 
 from headgate.envoy import names, pb
-from headgate.envoy.cluster_plan import MAX_WEIGHT_SUM
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.route_plan import plan_service_port
@@ -31,6 +30,7 @@ from headgate.model.routing import (
     Workload,
 )
 from headgate.resources.meta import Key
+from headgate.resources.weights import LARGEST_SUM
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
@@ -211,11 +211,11 @@ def test_tls_and_plaintext_endpoints_get_separate_localities_with_their_shares()
 
 def test_localities_stay_undivided_if_their_weights_would_be_too_large():
     ready = {ONE: (endpoint_at(1, BLUE), endpoint_at(2)), TWO: (endpoint_at(3),)}
-    shares = (Target(ref=ONE, weight=MAX_WEIGHT_SUM - 1), Target(ref=TWO, weight=1))
+    shares = (Target(ref=ONE, weight=LARGEST_SUM - 1), Target(ref=TWO, weight=1))
     _, (found,) = plan_service_port(
         RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l"
     )
-    assert [item.weight for item in found.localities_by_tls] == [MAX_WEIGHT_SUM - 1, 1]
+    assert [item.weight for item in found.localities_by_tls] == [LARGEST_SUM - 1, 1]
 
 
 # --- an HTTP proxy

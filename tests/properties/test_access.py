@@ -18,7 +18,7 @@ from tests.properties.worlds import RULES, key_of, meshes, named, targets
 from headgate.compiler.reasons import Reason
 from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
-from headgate.envoy.inbound_chains import RBAC
+from headgate.envoy.tap import RBAC
 from headgate.envoy.view import sidecar
 from headgate.model.authorization import authorize, would_refuse
 

@@ -18,14 +18,13 @@ from headgate.errors import StoreError
 from headgate.objects.ports import Lister
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import key_of
-from headgate.resources.schema.builders import REF, Schema, kind, listing, quantity, record, text
+from headgate.resources.schema.builders import GVK, REF, Schema, gvk, kind, listing, operation, quantity, record, text
 from headgate.resources.schema.catalog import definition_name
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 KINDS = {"nodes": "NodeMetrics", "pods": "PodMetrics"}
 _API_VERSION = f"{GROUP}/{VERSION}"
 _CORE_KINDS = {"nodes": "Node", "pods": "Pod"}
-_GVK = "x-kubernetes-group-version-kind"
 
 
 class Usage(NamedTuple):
@@ -172,7 +171,9 @@ def definitions() -> Mapping[str, Schema]:
         )
         for name in schemas
     }
-    return {_definition(name): {**schema, _GVK: [_gvk(name)]} for name, schema in (schemas | lists).items()}
+    return {
+        _definition(name): {**schema, GVK: [gvk(GROUP, VERSION, name)]} for name, schema in (schemas | lists).items()
+    }
 
 
 def paths() -> Mapping[str, Any]:
@@ -181,14 +182,9 @@ def paths() -> Mapping[str, Any]:
     for plural, name in KINDS.items():
         scope = "/namespaces/{namespace}" if plural == "pods" else ""
         for path, action in ((f"{scope}/{plural}", "list"), (f"{scope}/{plural}/{{name}}", "get")):
-            read = {"responses": {"200": {"description": "OK"}}, "x-kubernetes-action": action, _GVK: _gvk(name)}
-            operations[f"/apis/{_API_VERSION}{path}"] = {"get": read}
+            operations[f"/apis/{_API_VERSION}{path}"] = {"get": operation(action, gvk(GROUP, VERSION, name))}
     return operations
 
 
 def _definition(name: str) -> str:
     return definition_name(GROUP, VERSION, name)
-
-
-def _gvk(name: str) -> dict[str, str]:
-    return {"group": GROUP, "version": VERSION, "kind": name}

@@ -8,9 +8,9 @@ from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.model.resilience import DEFAULT, Resilience
 from headgate.model.routing import Endpoint, Protocol
 from headgate.resources.meta import Value
+from headgate.resources.weights import LARGEST_SUM
 
 PERCENT_STEPS = (33, 20, 10, 5, 2, 1)
-MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
 
 
 class Locality(Value, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         scale = lcm(
             *(len(locality.endpoints) for locality, several in zip(self.localities, parts, strict=True) if several[1:])
         )
-        if scale * sum(locality.weight for locality in self.localities) > MAX_WEIGHT_SUM:
+        if scale * sum(locality.weight for locality in self.localities) > LARGEST_SUM:
             return self.localities
         return tuple(
             structs.replace(part, weight=locality.weight * scale * len(part.endpoints) // len(locality.endpoints))

@@ -5,16 +5,15 @@ line to `NAMES`, run `tools/envoy_messages.py` and commit its output: `messages.
 private: its classes do not conflict with those of other packages.
 """
 
-import zlib
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
+
+from headgate.protobuf_pools import message_class, read_pool
 
 BLOB = "messages.fds.z"
 
@@ -288,11 +287,7 @@ NAMES = MappingProxyType(
 @cache
 def pool() -> DescriptorPool:
     """Return the private descriptor pool of all messages that `NAMES` needs; it is built on first use."""
-    descriptors = DescriptorPool()
-    blob = zlib.decompress(files("headgate.envoy").joinpath(BLOB).read_bytes())
-    for file in FileDescriptorSet.FromString(blob).file:
-        descriptors.AddSerializedFile(file.SerializeToString())
-    return descriptors
+    return read_pool(files("headgate.envoy").joinpath(BLOB).read_bytes())
 
 
 @cache
@@ -300,6 +295,6 @@ def find(name: str) -> type[Message] | EnumTypeWrapper:
     """Return the class (or the enum) of a short name. Raises KeyError if `NAMES` does not contain it."""
     full_name = NAMES[name]
     try:
-        return GetMessageClass(pool().FindMessageTypeByName(full_name))
+        return message_class(pool(), full_name)
     except KeyError:
         return EnumTypeWrapper(pool().FindEnumTypeByName(full_name))

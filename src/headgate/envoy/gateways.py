@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
-from headgate.envoy.durations import duration
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_filters import ListenerInfo
 from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, Planner
 from headgate.envoy.traces import SpanResource
+from headgate.envoy.values import duration
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
 from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"
-ALPN = ("h2", "http/1.1")
 _NOWHERE = Route(split=Split(targets=()))
 _TLS = "envoy.transport_sockets.tls"
 
@@ -165,7 +164,7 @@ def _chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
             tls_certificate_sds_secret_configs=[
                 pb.SdsSecretConfig(name=secret, sds_config=ads()) for secret in shown.secrets
             ],
-            alpn_protocols=() if plan.shares else ALPN,
+            alpn_protocols=() if plan.shares else http_connections.ALPN,
         )
     )
     named = shown.host != _EVERY_NAME

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from headgate.envoy import pb
-from headgate.envoy.durations import duration
 from headgate.envoy.unrouted import disable_second_attempt
+from headgate.envoy.values import duration, number
 from headgate.model.routing import Protocol
 from headgate.model.sanitizing import WEBSOCKET
 from headgate.model.wellformed import DEFAULT_HOST, MAX_HEAD_BYTES, MAX_HEADERS
 
+ALPN = ("h2", "http/1.1")  # the protocols of HTTP that a server offers in its TLS handshake
 HANDSHAKE_MS = 10_000  # the time for a client's TLS handshake
 HEAD_MS = 30_000  # the time for the head of a request: a client whose head never ends must not keep its memory
 IDLE_MS = 1_500
@@ -55,7 +56,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
         rds=routes if isinstance(routes, pb.Rds) else None,
         scoped_routes=routes if isinstance(routes, pb.ScopedRoutes) else None,
         http_filters=[*filters, router],
-        common_http_protocol_options=pb.CommonHttpProtocolOptions(max_headers_count=_number(MAX_HEADERS)),
+        common_http_protocol_options=pb.CommonHttpProtocolOptions(max_headers_count=number(MAX_HEADERS)),
         http_protocol_options=pb.Http1ProtocolOptions(
             accept_http_10=True,
             default_host_for_http_10=DEFAULT_HOST,
@@ -64,7 +65,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
             ignore_http_11_upgrade=[_other_upgrades()],
         ),
         http2_protocol_options=_http2(),
-        max_request_headers_kb=_number(MAX_HEAD_BYTES // _KIB),
+        max_request_headers_kb=number(MAX_HEAD_BYTES // _KIB),
         upgrade_configs=[manager.UpgradeConfig(upgrade_type=WEBSOCKET)],
         server_header_transformation=manager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
@@ -112,8 +113,8 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0
     http1, http2 = pb.Http1ProtocolOptions(enable_trailers=True), _http2()
     options = pb.HttpProtocolOptions(
         common_http_protocol_options=pb.CommonHttpProtocolOptions(
-            max_headers_count=_number(MAX_HEADERS),
-            max_response_headers_kb=_number(MAX_HEAD_BYTES // _KIB),
+            max_headers_count=number(MAX_HEADERS),
+            max_response_headers_kb=number(MAX_HEAD_BYTES // _KIB),
             idle_timeout=None if to_proxy else duration(idle_ms or IDLE_MS),
         )
     )
@@ -130,7 +131,7 @@ def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0
 def _http2() -> pb.Http2ProtocolOptions:
     """Return options by which a malformed message ends its stream, and no other stream of the connection (RFC 9113, 8.1.1)."""
     return pb.Http2ProtocolOptions(
-        max_header_field_size_kb=_number(_MAX_FIELD_KIB),
+        max_header_field_size_kb=number(_MAX_FIELD_KIB),
         override_stream_error_on_invalid_http_message=pb.BoolValue(value=True),
     )
 
@@ -140,7 +141,3 @@ def route_configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteC
     configuration = pb.RouteConfiguration(name=name, virtual_hosts=hosts)
     disable_second_attempt(configuration)
     return configuration
-
-
-def _number(value: int) -> pb.UInt32Value:
-    return pb.UInt32Value(value=value)

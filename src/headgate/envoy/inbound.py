@@ -12,7 +12,7 @@ at once.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headgate.envoy import inbound_chains, inbound_connections, names, pb, probes, rbac, traffic_stats
+from headgate.envoy import inbound_chains, inbound_connections, names, pb, probes, rbac, tap, traffic_stats
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.http_connections import http_options, route_configuration
@@ -183,9 +183,7 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     retry = pb.RetryPolicy(retry_on=UNPROCESSED, num_retries=pb.UInt32Value(value=RETRIES), retry_back_off=at_once)
     action = pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0), retry_policy=retry)
     several = [*by_method(pb.Route(match=pb.RouteMatch(prefix="/"), route=action))]
-    host = pb.VirtualHost(
-        name=name, domains=["*"], routes=several, typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)}
-    )
+    host = pb.VirtualHost(name=name, domains=["*"], routes=several, typed_per_filter_config={tap.RBAC: pb.pack(rules)})
     configuration = route_configuration(name, [host])
     configuration.response_headers_to_remove.extend(_PROXY_HEADERS)  # before Envoy adds headers
     if access.audited:
@@ -198,9 +196,7 @@ def _audit_mark() -> pb.HeaderValueOption:
 
     Envoy adds no header whose value is empty.
     """
-    value = (
-        f"%CEL(metadata.filter_metadata['{inbound_chains.RBAC}'].shadow_engine_result == 'denied' ? '{AUDITED}' : '')%"
-    )
+    value = f"%CEL(metadata.filter_metadata['{tap.RBAC}'].shadow_engine_result == 'denied' ? '{AUDITED}' : '')%"
     return pb.HeaderValueOption(header=pb.HeaderValue(key=DENIED_HEADER, value=value))
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.envoy import inbound_connections, names, pb, tap, traffic_stats
 from headgate.envoy.config_source import ads
-from headgate.envoy.durations import duration
-from headgate.envoy.http_connections import HANDSHAKE_MS, connection_manager
+from headgate.envoy.http_connections import ALPN, HANDSHAKE_MS, connection_manager
 from headgate.envoy.inbound_connections import PREFIX, forward
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
@@ -22,11 +21,10 @@ from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.traces import SpanResource, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
+from headgate.envoy.values import duration
 from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
 from headgate.resources.meta import Value
 
-HTTP_ALPN = ("h2", "http/1.1")
-RBAC = "envoy.filters.http.rbac"
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"
 _UNREACHED = "headgate: the application does not accept connections on this port\n"
@@ -119,7 +117,7 @@ class _Chains:
                     names.inbound(self._ref), self._loggers(), authenticated=True, traces=self._settings.traces
                 )
             )
-            yield self._authenticating(chain, HTTP_ALPN)
+            yield self._authenticating(chain, ALPN)
         else:
             yield self._mesh_tls("mesh", (MESH_ALPN,))
             yield self._application_tls() if self._settings.tls_mode.accepts_plaintext else self._mesh_tls("any", ())
@@ -198,7 +196,7 @@ def _http_connection_manager(
     connection = connection_manager(
         prefix=PREFIX,
         routes=pb.Rds(route_config_name=name, config_source=ads()),
-        filters=[*second_attempt(), pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing))],
+        filters=[*second_attempt(), pb.HttpFilter(name=tap.RBAC, typed_config=pb.pack(nothing))],
         router=router_filter(),
         logs=logs,
         replies=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),

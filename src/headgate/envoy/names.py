@@ -45,6 +45,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from headgate.kinds import GATEWAY
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # part of this module's interface
 from headgate.model.routing import PortRef, Protocol
 from headgate.resources.meta import Key
@@ -67,7 +68,6 @@ TRACES = "traces"
 IDENTITY = "identity"
 ROOTS = "roots"
 TRAFFIC_SPLIT = "TrafficSplit"
-ROUTE_GROUP = "gateway.networking.k8s.io"
 _GATEWAY = "gateway"
 MIRROR = "mirror/"
 """How the name of each mirror cluster begins."""
@@ -235,7 +235,7 @@ def parse_rule(name: str) -> Key | None:
     parts = name.split("/")
     if len(parts) < _PARTS_OF_A_RULE or parts[0] not in {_GATEWAY, "route"}:
         return None
-    return Key(ROUTE_GROUP, *parts[_PARTS_OF_A_PORT : _PARTS_OF_A_RULE - 1])
+    return Key(GATEWAY, *parts[_PARTS_OF_A_PORT : _PARTS_OF_A_RULE - 1])
 
 
 def rule_in(text: str) -> tuple[Key, str] | None:
@@ -244,7 +244,7 @@ def rule_in(text: str) -> tuple[Key, str] | None:
     The name of a route may be before the name of the cluster, as in the attributes of `traffic_stats`.
     """
     match = _RULE.search(text)
-    return (Key(ROUTE_GROUP, *match.group(1, 2, 3)), match[4]) if match else None
+    return (Key(GATEWAY, *match.group(1, 2, 3)), match[4]) if match else None
 
 
 def parse(name: str) -> PortRef | None:

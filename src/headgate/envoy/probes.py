@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, wildcard_address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
-from headgate.envoy.durations import duration
 from headgate.envoy.http_connections import HEAD_MS, http_options
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.node_ids import PROBE_PORT
 from headgate.envoy.proxy_container import READY_PATH
 from headgate.envoy.reserved_headers import remove_reserved
+from headgate.envoy.values import duration
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import Protocol, Workload
 

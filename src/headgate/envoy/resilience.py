@@ -1,7 +1,7 @@
 """Render the resilience settings of a Service on its clusters: ejection, limits and timeouts (docs/resilience.md)."""
 
 from headgate.envoy import pb
-from headgate.envoy.durations import duration
+from headgate.envoy.values import duration, number
 from headgate.model.resilience import Ejection, Limits, Resilience
 
 UNLIMITED = 2**32 - 1  # the largest value, which disables a limit
@@ -15,7 +15,7 @@ PANIC_PERCENT = 50
 
 def unlimited() -> pb.CircuitBreakers:
     """Return the circuit breakers of a cluster that sets no limits; Envoy's default is 1,024 of each kind, and 3 retries."""
-    limit = pb.UInt32Value(value=UNLIMITED)
+    limit = number(UNLIMITED)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
     )
@@ -42,34 +42,30 @@ def _detection(ejection: Ejection) -> pb.OutlierDetection:
         interval=duration(min(SWEEP_MS, ejection.time)),
         base_ejection_time=duration(ejection.time),
         max_ejection_time=duration(ejection.max_time),
-        max_ejection_percent=_number(ejection.max_percent),
+        max_ejection_percent=number(ejection.max_percent),
         split_external_local_origin_errors=True,
-        consecutive_5xx=_number(ejection.errors) if ejection.errors else None,
-        enforcing_consecutive_5xx=None if ejection.errors else _number(0),
-        consecutive_gateway_failure=_number(ejection.gateway_errors) if ejection.gateway_errors else None,
-        enforcing_consecutive_gateway_failure=_number(100) if ejection.gateway_errors else None,  # 0 by default
-        consecutive_local_origin_failure=_number(ejection.local_errors) if ejection.local_errors else None,
-        enforcing_consecutive_local_origin_failure=None if ejection.local_errors else _number(0),
-        enforcing_success_rate=_number(0),
-        enforcing_local_origin_success_rate=_number(0),
+        consecutive_5xx=number(ejection.errors) if ejection.errors else None,
+        enforcing_consecutive_5xx=None if ejection.errors else number(0),
+        consecutive_gateway_failure=number(ejection.gateway_errors) if ejection.gateway_errors else None,
+        enforcing_consecutive_gateway_failure=number(100) if ejection.gateway_errors else None,  # 0 by default
+        consecutive_local_origin_failure=number(ejection.local_errors) if ejection.local_errors else None,
+        enforcing_consecutive_local_origin_failure=None if ejection.local_errors else number(0),
+        enforcing_success_rate=number(0),
+        enforcing_local_origin_success_rate=number(0),
     )
 
 
 def _threshold(settings: Resilience) -> pb.CircuitBreakers.Thresholds:
     limits: Limits = settings.limits
     thresholds = pb.CircuitBreakers.Thresholds(
-        max_connections=_number(limits.connections or UNLIMITED),
-        max_pending_requests=_number(limits.pending or UNLIMITED),
-        max_requests=_number(limits.requests or UNLIMITED),
-        max_retries=_number(limits.retries or UNLIMITED),
+        max_connections=number(limits.connections or UNLIMITED),
+        max_pending_requests=number(limits.pending or UNLIMITED),
+        max_requests=number(limits.requests or UNLIMITED),
+        max_retries=number(limits.retries or UNLIMITED),
     )
     if settings.retry and settings.retry.budget and not limits.retries:
         budget = pb.CircuitBreakers.Thresholds.RetryBudget(
-            budget_percent=pb.Percent(value=settings.retry.budget), min_retry_concurrency=_number(MIN_RETRIES)
+            budget_percent=pb.Percent(value=settings.retry.budget), min_retry_concurrency=number(MIN_RETRIES)
         )
         thresholds.retry_budget.CopyFrom(budget)
     return thresholds
-
-
-def _number(value: int) -> pb.UInt32Value:
-    return pb.UInt32Value(value=value)

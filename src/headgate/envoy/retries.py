@@ -12,8 +12,8 @@ A filter that sets the conditions by method would cost 4 % of a proxy's CPU time
 from collections.abc import Collection, Iterator
 
 from headgate.envoy import pb
-from headgate.envoy.durations import duration
 from headgate.envoy.upstream_tls import UNREACHED_HEADER
+from headgate.envoy.values import duration
 from headgate.model.resilience import Retry
 
 IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY")

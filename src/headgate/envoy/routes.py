@@ -5,7 +5,6 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from headgate.envoy import cors, draw, pb, tap
-from headgate.envoy.durations import duration
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
@@ -21,6 +20,7 @@ from headgate.envoy.route_filters import (
 from headgate.envoy.route_plan import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
 from headgate.envoy.traffic_stats import route_name_without_cluster
+from headgate.envoy.values import duration
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
 HOST_SELECTION_ATTEMPTS = 5

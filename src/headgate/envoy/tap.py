@@ -43,7 +43,7 @@ BUFFER_BYTES = 1 << 16
 SEND_SECONDS = 5
 _METADATA, _ORIGIN, _NAME = "headgate", "origin", "name"
 _LOGGER = "tap"
-_RBAC = "envoy.filters.http.rbac"
+RBAC = "envoy.filters.http.rbac"
 _BOTH = {
     "method": "%REQ(:METHOD)%",
     "authority": "%REQ(:AUTHORITY)%",
@@ -68,8 +68,8 @@ _CLIENT = {
 _SERVER = {
     "side": "server",
     **_BOTH,
-    "rule": f"%DYNAMIC_METADATA({_RBAC}:enforced_effective_policy_id)%",
-    "verdict": f"%DYNAMIC_METADATA({_RBAC}:enforced_engine_result)%",
+    "rule": f"%DYNAMIC_METADATA({RBAC}:enforced_effective_policy_id)%",
+    "verdict": f"%DYNAMIC_METADATA({RBAC}:enforced_engine_result)%",
     "peer": "%DOWNSTREAM_PEER_URI_SAN%",
     "port": "",
 }

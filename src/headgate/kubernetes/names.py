@@ -15,6 +15,8 @@ NODE_AGENT = "headgate-node-agent"
 NODE_AGENT_READY = "/run/headgate/ready"
 """The file that a ready node agent has."""
 NAMESPACE = SYSTEM_NAMESPACE
+DEPLOYMENT_PATH = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+"""The path of the control plane's Deployment."""
 EVENTS_NAMESPACE = "default"  # that of Events about objects without a namespace, by a rule of Kubernetes
 LEASE = "headgate-control-plane"
 ACTIVE = "headgate.dev/active"

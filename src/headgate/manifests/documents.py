@@ -16,7 +16,7 @@ import yaml
 from headgate.resources.decode import with_api_version
 from headgate.resources.versions import with_metadata_name
 
-_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _NOT_A_LINE_END = re.compile(r"[^\n]")
 _DEEPEST = 100  # most levels of nesting; manifests usually have about ten
 _MOST_COPIES = 10_000  # most values that aliases may add, against alias bombs
@@ -164,8 +164,8 @@ def json_parts(text: str) -> Iterator[DocumentText]:
 
     JSON objects follow each other with or without `---` between them, and after a `---` a document may be YAML.
     """
-    starts = [0, *(marker.end() for marker in _MARKER.finditer(text))]
-    ends = [*(marker.start() for marker in _MARKER.finditer(text)), len(text)]
+    starts = [0, *(marker.end() for marker in MARKER.finditer(text))]
+    ends = [*(marker.start() for marker in MARKER.finditer(text)), len(text)]
     for start, end in zip(starts, ends, strict=True):
         content = text[start:end].lstrip()
         while content:

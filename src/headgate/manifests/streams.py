@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headgate.manifests.documents import Document, DocumentText, json_parts, parse_written
+from headgate.manifests.documents import MARKER, Document, DocumentText, json_parts, parse_written
 from headgate.manifests.files import FileProblem, TextFile
 
-_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _PREAMBLE = re.compile(r"(?:[ \t]*(?:[#%].*)?\n)*")
 _HEAD = re.compile(r"(?:---[ \t]*(?:#.*)?\n)?(?:[ \t]*(?:#.*)?\n)*")
 _NUMBER_IN_GO = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|0[bo][0-7_]+|[._]*[0-9][0-9._]*([eE][-+]?[0-9]+)?)")
@@ -73,7 +72,7 @@ def _json_documents(text: str) -> Iterator[tuple[int, str, bool]]:
 def _split(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield each document of a YAML text, with the number of lines before it, and that it is no JSON. A marker begins its document."""
     preamble = _PREAMBLE.match(text)
-    starts = [marker.start() for marker in _MARKER.finditer(text)]
+    starts = [marker.start() for marker in MARKER.finditer(text)]
     if not starts or not preamble or starts[0] > preamble.end():
         starts.insert(0, 0)
     starts[0] = 0  # comments and directives before the first marker belong to the first document
@@ -87,7 +86,7 @@ def join(texts: Iterable[str]) -> str:
     for text in texts:
         if joined and not joined.endswith("\n"):
             joined += "\n"
-        if joined and not _MARKER.match(text.lstrip()):
+        if joined and not MARKER.match(text.lstrip()):
             joined += "---\n"
         joined += text
     return joined

@@ -19,7 +19,7 @@ from headgate.resources.meta import Key, Object, labels_of, metadata_causes, nam
 from headgate.resources.registry import BUILT_IN, DEFINITION
 from headgate.resources.unknown_kinds import unknown_kind
 
-_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # The characters of generated names, as in Kubernetes.
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # The characters of generated names, as in Kubernetes.
 # The longest `generateName` in characters: with five more, a name has the 63 characters of a DNS label.
 _LONGEST_PREFIX = 58
 _OWNED_BY_STORE = (
@@ -74,7 +74,7 @@ def with_generated_name(obj: Object) -> Object:
     metadata = obj["metadata"]
     if metadata.get("name"):
         return obj
-    letters = "".join(secrets.choice(_NAME_LETTERS) for _ in range(5))
+    letters = "".join(secrets.choice(NAME_LETTERS) for _ in range(5))
     return with_metadata(obj, name=metadata["generateName"][:_LONGEST_PREFIX] + letters)
 
 

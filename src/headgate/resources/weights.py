@@ -8,6 +8,7 @@ from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_quantity
 from headgate.resources.meta import type_name
 
+LARGEST_SUM = 2**32 - 1  # The highest sum of weights: Envoy adds them as 32-bit integers.
 LARGEST_WEIGHT = 2**63 - 1  # The highest weight: clients read weights as 64-bit integers.
 
 

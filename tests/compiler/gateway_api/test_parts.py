@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.compiler.gateway_api.backend_shares import FINEST, LARGEST_TOTAL, fitting, nearest, proportion
+from headgate.compiler.gateway_api.backend_shares import FINEST, fitting, nearest, proportion
 from headgate.compiler.gateway_api.conflicts import HostOwners
 from headgate.compiler.gateway_api.parents import attached_hosts, intersection
 from headgate.compiler.gateway_api.routes import method_path, to_match
@@ -21,6 +21,7 @@ from headgate.resources.gateway_api.routes import BackendReference, NameMatch, R
 from headgate.resources.gateway_api.routes import Fraction as WrittenFraction
 from headgate.resources.meta import Key
 from headgate.resources.regexes import matches
+from headgate.resources.weights import LARGEST_SUM
 
 HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
 
@@ -172,9 +173,9 @@ def test_a_fraction_is_rounded_to_the_nearest_millionth(numerator, denominator):
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=40))
 def test_scaled_weights_fit_the_limit_and_stay_above_0(weights):
     found = fitting(weights)
-    assert sum(found) <= LARGEST_TOTAL
+    assert sum(found) <= LARGEST_SUM
     assert min(found) >= 1
-    assert sum(weights) > LARGEST_TOTAL or found == tuple(weights)
+    assert sum(weights) > LARGEST_SUM or found == tuple(weights)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from tests.make.objects import container, endpoint_slice, pod, port, service
 
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.resources.meta import Key
-from headgate.standalone.controllers.endpoints import MANAGED_BY, SERVICE_NAME
+from headgate.standalone.controllers.endpoints import MANAGED_BY
 
 
 def web_pod(name: str, **ports: int) -> dict[str, Any]:
@@ -38,7 +39,7 @@ async def test_a_slice_lists_the_selected_pods_as_in_kubernetes(rig):
     await rig.settle()
     (found,) = await slices(rig)
     stored = await rig.store.get(Key("", "Service", "default", "web"))
-    assert found["metadata"]["labels"] == {SERVICE_NAME: "web", MANAGED_BY: "headgate", "team": "a"}
+    assert found["metadata"]["labels"] == {SERVICE_NAME_LABEL: "web", MANAGED_BY: "headgate", "team": "a"}
     assert found["metadata"]["ownerReferences"][0]["uid"] == stored["metadata"]["uid"]
     assert found["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "http"}]
     (endpoint,) = found["endpoints"]

@@ -8,16 +8,27 @@ import msgspec
 from headgate.api.inspect.registry import RESOURCES
 from headgate.api.inspect.resource import CREATE, InspectResource
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
-from headgate.resources.schema.builders import Schema, anything, flag, kind, listing, record, text, whole
+from headgate.resources.schema.builders import (
+    GVK,
+    Schema,
+    anything,
+    flag,
+    gvk,
+    kind,
+    listing,
+    operation,
+    record,
+    text,
+    whole,
+)
 from headgate.resources.schema.catalog import definition_name
 
-_GVK = "x-kubernetes-group-version-kind"
 _COMMON = ("apiVersion", "kind", "metadata")
 
 
 def definitions() -> Mapping[str, Schema]:
     """Return the schemas by the names of their OpenAPI definitions."""
-    return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in shapes().items()}
+    return {_name(name): {**_of_kind(shape), GVK: [gvk(GROUP, VERSION, name)]} for name, shape in shapes().items()}
 
 
 def shapes() -> Mapping[str, type[msgspec.Struct]]:
@@ -49,12 +60,7 @@ def _paths(resource: InspectResource) -> list[tuple[str, Any]]:
 
 
 def _operation(method: str, name: str, action: str) -> dict[str, Any]:
-    answers = {"responses": {"200": {"description": "OK"}}}
-    return {method: {**answers, "x-kubernetes-action": action, _GVK: _gvk(name)}}
-
-
-def _gvk(name: str) -> dict[str, str]:
-    return {"group": GROUP, "version": VERSION, "kind": name}
+    return {method: operation(action, gvk(GROUP, VERSION, name))}
 
 
 def _name(name: str) -> str:

@@ -5,10 +5,21 @@ from typing import Any
 
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
 from headgate.resources.metrics import TRAFFIC_METRICS, TRAFFIC_METRICS_LIST
-from headgate.resources.schema.builders import REF, Schema, choice, flag, kind, listing, record, text, whole
+from headgate.resources.schema.builders import (
+    GVK,
+    REF,
+    Schema,
+    choice,
+    flag,
+    gvk,
+    kind,
+    listing,
+    operation,
+    record,
+    text,
+    whole,
+)
 from headgate.resources.schema.catalog import definition_name
-
-_GVK = "x-kubernetes-group-version-kind"
 
 
 def definitions(group: MetricsGroup) -> Mapping[str, Schema]:
@@ -34,8 +45,7 @@ def paths(group: MetricsGroup) -> dict[str, Any]:
 
 
 def _get(group: MetricsGroup, action: str) -> dict[str, Any]:
-    gvk = {"group": group.name, "version": group.version, "kind": TRAFFIC_METRICS}
-    return {"get": {"responses": {"200": {"description": "OK"}}, "x-kubernetes-action": action, _GVK: gvk}}
+    return {"get": operation(action, gvk(group.name, group.version, TRAFFIC_METRICS))}
 
 
 def _name(group: MetricsGroup, kind: str) -> str:
@@ -43,7 +53,7 @@ def _name(group: MetricsGroup, kind: str) -> str:
 
 
 def _kinds(group: MetricsGroup, *kinds: str) -> dict[str, Any]:
-    return {_GVK: [{"group": group.name, "version": group.version, "kind": kind} for kind in kinds]}
+    return {GVK: [gvk(group.name, group.version, kind) for kind in kinds]}
 
 
 def _reference(description: str) -> Schema:

@@ -16,9 +16,8 @@ from headgate.model.requests import NO_FILTERS, Filters
 from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
 from headgate.resources.gateway_api.routes import RequestMirror
 from headgate.resources.meta import Key
-from headgate.resources.weights import whole_weights
+from headgate.resources.weights import LARGEST_SUM, whole_weights
 
-LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the weights of a split together.
 WHOLE = 100  # The default numerator and the default denominator of a fraction (R48).
 FINEST = 1_000_000  # Envoy's largest denominator of a fraction.
 
@@ -168,8 +167,8 @@ def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[
 def fitting(weights: Sequence[int]) -> tuple[int, ...]:
     """Scale weights down to Envoy's limit for their sum, which nested splits can exceed; each stays at least 1."""
     total = sum(weights)
-    room = LARGEST_TOTAL - len(weights)
-    return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
+    room = LARGEST_SUM - len(weights)
+    return tuple(weights) if total <= LARGEST_SUM else tuple(max(1, weight * room // total) for weight in weights)
 
 
 def _findings(destinations: Destinations, about: Key, backend: RuleBackend) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from headgate.kubernetes.install.custom_resources import without_rules
 from headgate.kubernetes.install.definitions import DEFINITION, Definitions, completed, is_installed
 from headgate.kubernetes.install.manifests import LABELS, is_own_api_service
 from headgate.kubernetes.install.roles import ACCOUNT, roles
-from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.kubernetes.names import DEPLOYMENT_PATH, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.options import OPTIONS, MeshOptions, given_options
@@ -45,7 +45,6 @@ _PRUNED = (
 _OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
 log = logging.getLogger(__name__)
 _OWN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
-_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
 class Installer:
@@ -268,7 +267,7 @@ class Installer:
 
     async def _is_ready(self) -> bool:
         try:
-            if not _is_rolled_out(await self._client.get(_DEPLOYMENT)) or await self.ending_replicas():
+            if not _is_rolled_out(await self._client.get(DEPLOYMENT_PATH)) or await self.ending_replicas():
                 return False
             if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
                 return True
@@ -310,7 +309,7 @@ async def missing_permissions(client: Client) -> Sequence[str]:
 
 async def _installed_roles(client: Client) -> Sequence[Role]:
     """Return the roles that the installed control plane needs with its options. Raises HeadgateError, and ValueError for unknown options."""
-    containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
+    containers = (await client.get(DEPLOYMENT_PATH))["spec"]["template"]["spec"]["containers"]
     arguments = next((container.get("args") or () for container in containers if container["name"] == NAME), ())
     return roles(given_options(arguments).mesh)
 

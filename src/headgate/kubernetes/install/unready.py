@@ -6,12 +6,11 @@ from typing import Any
 
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.kubernetes.names import DEPLOYMENT_PATH, NAME, NAMESPACE
 from headgate.resources.meta import Object
 
 PULL_FAILED, PULL_PAUSED = "ErrImagePull", "ImagePullBackOff"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
 class UnreadyPods:
@@ -55,7 +54,7 @@ async def unready_reasons(client: Client, *, starting: bool = True, replaced: bo
         for pod in pods
         if not _is_ready(pod)
     ]
-    return lines + list(_creation_failures(await client.get(_DEPLOYMENT)))
+    return lines + list(_creation_failures(await client.get(DEPLOYMENT_PATH)))
 
 
 def _template(pod: Object | None) -> str:

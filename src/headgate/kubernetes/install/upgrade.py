@@ -6,11 +6,10 @@ from typing import NamedTuple
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values
-from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.kubernetes.names import DEPLOYMENT_PATH, NAME
 from headgate.options import MeshOptions, given_options
 from headgate.resources.meta import labels_of
 
-_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.")
 
 
@@ -24,7 +23,7 @@ class Installed(NamedTuple):
 async def installed(client: Client) -> Installed:
     """Return the installation of a cluster. Raises HeadgateError if there is none, or if it has options of another version."""
     try:
-        deployment = await client.get(_DEPLOYMENT)
+        deployment = await client.get(DEPLOYMENT_PATH)
     except NotFound:
         raise HeadgateError("headgate is not installed on this cluster; run `headgate install`") from None
     manager = labels_of(deployment).get(MANAGED_BY)

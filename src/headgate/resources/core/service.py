@@ -84,20 +84,20 @@ class Service(Resource, frozen=True, kw_only=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-_NO_ADDRESS = ("", "None")  # empty until an address is assigned; `None` for a headless Service
-_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+NO_ADDRESS = ("", "None")  # empty until an address is assigned; `None` for a headless Service
+SERVICE_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:
     """Yield mistakes in the fields of a Service that headgate reads."""
     spec = part(obj, "spec")
     address, ports = spec.get("clusterIP"), spec.get("ports")
-    if isinstance(address, str) and address not in _NO_ADDRESS and not is_address(address, *ADDRESS_TYPES.values()):
+    if isinstance(address, str) and address not in NO_ADDRESS and not is_address(address, *ADDRESS_TYPES.values()):
         yield Cause(
             "spec.clusterIP", f"{address!r} is not an IP address; leave out the field to get an address assigned"
         )
     yield from label_causes(spec.get("selector"), "spec.selector")
-    yield from choice_causes(spec.get("type"), _TYPES, "spec.type")
+    yield from choice_causes(spec.get("type"), SERVICE_TYPES, "spec.type")
     names: dict[str, int] = {}
     for index, port in rows(ports):
         where = f"spec.ports[{index}]"

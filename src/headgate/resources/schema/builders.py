@@ -12,6 +12,8 @@ Schema: TypeAlias = Mapping[str, Any]
 
 REF = "#/definitions/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+GVK = "x-kubernetes-group-version-kind"
+"""The field of an OpenAPI definition or operation that names its kinds."""
 LARGEST_PORT = 65535
 PORT_LIMITS = {"minimum": 1, "maximum": LARGEST_PORT}
 DURATION = "^([0-9]{1,5}(h|m|s|ms)){1,4}$"
@@ -110,3 +112,13 @@ def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schem
         metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and annotations."},
         **fields,
     )
+
+
+def gvk(group: str, version: str, kind: str) -> dict[str, str]:
+    """Return a kind as OpenAPI documents name it."""
+    return {"group": group, "version": version, "kind": kind}
+
+
+def operation(action: str, of: Mapping[str, str]) -> dict[str, Any]:
+    """Return an operation of an OpenAPI document, reduced to what kubectl reads: its action and its kind (`gvk`)."""
+    return {"responses": {"200": {"description": "OK"}}, "x-kubernetes-action": action, GVK: of}

@@ -15,12 +15,11 @@ from headgate.resources.further.kinds import further_definitions
 from headgate.resources.kind import Kind
 from headgate.resources.kind_set import KindSet
 from headgate.resources.registry import KINDS
+from headgate.resources.schema import builders
 from headgate.resources.schema.builders import Schema
 from headgate.resources.schema.published import linked, linked_schema, published
 
 GroupVersionKind: TypeAlias = tuple[str, str, str]
-
-_GVK = "x-kubernetes-group-version-kind"
 
 
 def _own() -> dict[str, Schema]:
@@ -49,7 +48,7 @@ def _further_versions() -> dict[str, Schema]:
 
 
 def _of_kind(gvk: GroupVersionKind, schema: Schema) -> Schema:
-    return {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
+    return {**schema, builders.GVK: [builders.gvk(*gvk)]}
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
@@ -101,7 +100,7 @@ def _names(definitions: Mapping[str, Schema]) -> Mapping[GroupVersionKind, str]:
     return {
         (gvk["group"], gvk["version"], gvk["kind"]): name
         for name, schema in definitions.items()
-        for gvk in schema.get(_GVK, ())
+        for gvk in schema.get(builders.GVK, ())
     }
 
 

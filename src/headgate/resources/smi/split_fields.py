@@ -21,7 +21,7 @@ from headgate.resources.meta import (
     type_name,
 )
 from headgate.resources.schema.declared import Field, FieldRule
-from headgate.resources.weights import quantity, whole_weights
+from headgate.resources.weights import LARGEST_SUM, quantity, whole_weights
 
 ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
@@ -58,7 +58,6 @@ class RootSpec(Input, frozen=True, kw_only=True):
     service: Annotated[str, Field("The root: the Service that clients call, as a short name or a full domain name.")]
 
 
-LARGEST_SUM = 2**32 - 1  # the highest sum of weights: Envoy adds them as 32-bit integers
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
 _STICKY = re.compile(f"source|(cookie|header):{HEADER_CHARACTER}+")
 

@@ -15,10 +15,9 @@ from headgate.resources.kind import ServedKind, api_version
 from headgate.resources.kind_set import KindSet
 from headgate.resources.registry import BUILT_IN
 from headgate.resources.schema import catalog
-from headgate.resources.schema.builders import REF, Schema
+from headgate.resources.schema.builders import REF, Schema, gvk, operation
 from headgate.standalone.apiserver import openapi_pb
 
-_GVK = "x-kubernetes-group-version-kind"
 _PATCH_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 _V3_REF = "#/components/schemas/"
 _once_for_kinds = functools.lru_cache(maxsize=4)  # for the present kinds, and for those before a change to definitions
@@ -117,10 +116,9 @@ def _info() -> dict[str, str]:
 
 def _paths(served: ServedKind, *, v3: bool) -> dict[str, Any]:
     """Return the paths of a resource, reduced to what kubectl reads: its kind and the parameters of PATCH."""
-    gvk = {_GVK: {"group": served.group, "version": served.version, "kind": served.kind.kind}}
     prefix = f"/{'apis' if served.group else 'api'}/{served.api_version}"
     scope = "/namespaces/{namespace}" if served.kind.namespaced else ""
-    read = {"responses": {"200": {"description": "OK"}}, "x-kubernetes-action": "list", **gvk}
+    read = operation("list", gvk(served.group, served.version, served.kind.kind))
     changed = {**read, "x-kubernetes-action": "patch", "parameters": [_parameter(n, v3=v3) for n in _PATCH_PARAMETERS]}
     listing = f"{prefix}{scope}/{served.plural}"
     return {listing: {"get": read}, f"{listing}/{{name}}": {"patch": changed}}

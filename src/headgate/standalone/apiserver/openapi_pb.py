@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.resources.schema.builders import Schema
-from headgate.standalone.apiserver.protobuf import message_class
+from headgate.standalone.apiserver.protobuf import kubernetes_class
 
 _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "description": "description"}
 
@@ -26,7 +26,7 @@ def document(swagger: Mapping[str, Any]) -> bytes:
 
 
 def _make(name: str, /, **fields: Any) -> Any:
-    return message_class(f"openapi.v2.{name}")(**fields)
+    return kubernetes_class(f"openapi.v2.{name}")(**fields)
 
 
 def _schema(schema: Schema) -> Any:

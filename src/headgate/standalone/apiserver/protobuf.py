@@ -5,7 +5,6 @@ omitted, as in JSON; fields for which zero and absent differ are optional in the
 """
 
 import base64
-import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -14,29 +13,28 @@ from typing import Any
 
 import msgspec
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headgate.api.status import ApiError
+from headgate.protobuf_pools import message_class, read_pool
 from headgate.resources.kind import split_api_version
 from headgate.resources.schema import catalog
+from headgate.resources.schema.builders import META
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _INLINE = "-"  # the JSON name that marks an embedded message, whose fields are part of the outer JSON object
 _JSON = "application/json"
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _EMPTY = "google.protobuf.Any"  # the message type to decode kinds whose fields headgate ignores
 _EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
 _UNPUBLISHED = {  # the message types of kinds that our schema catalog does not contain
     ("policy/v1", "Eviction"): _EVICTION,
     ("policy/v1beta1", "Eviction"): _EVICTION,
-    ("v1", "DeleteOptions"): _META + "DeleteOptions",
-    ("meta.k8s.io/v1", "DeleteOptions"): _META + "DeleteOptions",
+    ("v1", "DeleteOptions"): META + "DeleteOptions",
+    ("meta.k8s.io/v1", "DeleteOptions"): META + "DeleteOptions",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): _EMPTY,
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
@@ -44,18 +42,14 @@ _UNPUBLISHED = {  # the message types of kinds that our schema catalog does not 
 
 
 @cache
-def message_class(name: str) -> Any:
-    """Return the Python class of a protobuf message. Raises KeyError for an unknown name."""
-    return GetMessageClass(_pool().FindMessageTypeByName(name))
+def kubernetes_class(name: str) -> Any:
+    """Return the Python class of a message of Kubernetes or OpenAPI. Raises KeyError for an unknown name."""
+    return message_class(_pool(), name)
 
 
 @cache
 def _pool() -> DescriptorPool:
-    pool = DescriptorPool()
-    content = zlib.decompress(files(__package__).joinpath("messages.fds.z").read_bytes())
-    for file in FileDescriptorSet.FromString(content).file:
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool
+    return read_pool(files(__package__).joinpath("messages.fds.z").read_bytes())
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -63,7 +57,7 @@ def decode(body: bytes) -> dict[str, Any]:
     if not body.startswith(_MAGIC):
         raise ApiError(400, f"the body is not {MEDIA_TYPE}: it does not begin with the bytes `k8s` and zero")
     try:
-        envelope = message_class("k8s.io.apimachinery.pkg.runtime.Unknown").FromString(body[len(_MAGIC) :])
+        envelope = kubernetes_class("k8s.io.apimachinery.pkg.runtime.Unknown").FromString(body[len(_MAGIC) :])
         api_version, kind = envelope.typeMeta.apiVersion, envelope.typeMeta.kind
         fields = _object(_class_of(api_version, kind).FromString(envelope.raw))
     except (DecodeError, ValueError, OverflowError) as error:
@@ -74,7 +68,7 @@ def decode(body: bytes) -> dict[str, Any]:
 def _class_of(api_version: str, kind: str) -> Any:
     name = _UNPUBLISHED.get((api_version, kind)) or catalog.names().get((*split_api_version(api_version), kind), "")
     try:
-        return message_class(name.replace("io.k8s.", "k8s.io.", 1))
+        return kubernetes_class(name.replace("io.k8s.", "k8s.io.", 1))
     except KeyError:
         raise ApiError(415, f"{kind} in {api_version} is not supported in protobuf; send {_JSON}") from None
 

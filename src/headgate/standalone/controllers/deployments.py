@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from headgate.admission.workloads import check_selector
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
+from headgate.objects.lifecycle import NAME_LETTERS
 from headgate.resources.apps.deployment import Deployment
 from headgate.resources.apps.replica_set import ReplicaSet
 from headgate.resources.core.pod_spec import Pod, owner_uid
@@ -36,7 +37,6 @@ _NOT_COPIED = {
     APPLIED_POSITION,
 }
 _DESIRED = "deployment.kubernetes.io/desired-replicas"
-_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 _Owned: TypeAlias = TypedObject[ReplicaSet]
@@ -68,7 +68,7 @@ def plan_deployment(
 def template_hash(template: dict[str, Any]) -> str:
     """Return the value of the label `pod-template-hash`, which identifies the pods of a template."""
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
-    return "".join(_NAME_LETTERS[byte % len(_NAME_LETTERS)] for byte in digest[:10])
+    return "".join(NAME_LETTERS[byte % len(NAME_LETTERS)] for byte in digest[:10])
 
 
 def _adoptable(deployment: Deployment, replicaset: ReplicaSet) -> bool:

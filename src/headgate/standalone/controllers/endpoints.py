@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.core.service import Service, ServicePort
 from headgate.resources.meta import Object, controller_reference, labels_of
 from headgate.resources.registry import key_of
 from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update
 
-SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _HEADLESS = "service.kubernetes.io/headless"
 _MANAGER = "headgate"
@@ -28,7 +28,7 @@ def managed_slices(slices: Iterable[Object]) -> dict[str, list[Object]]:
     by_service: dict[str, list[Object]] = {}
     for slice_ in slices:
         if _label(slice_, MANAGED_BY) == _MANAGER:
-            by_service.setdefault(_label(slice_, SERVICE_NAME), []).append(slice_)
+            by_service.setdefault(_label(slice_, SERVICE_NAME_LABEL), []).append(slice_)
     return by_service
 
 
@@ -136,7 +136,7 @@ def _endpoint(pod: Pod, service: str, *, always: bool) -> dict[str, Any]:
 
 def _slice(service: Object, name: str, ports: _Ports, endpoints: list[dict[str, Any]]) -> Object:
     metadata = service["metadata"]
-    labels = {**(metadata.get("labels") or {}), SERVICE_NAME: metadata["name"], MANAGED_BY: _MANAGER}
+    labels = {**(metadata.get("labels") or {}), SERVICE_NAME_LABEL: metadata["name"], MANAGED_BY: _MANAGER}
     if service["spec"].get("clusterIP") == "None":
         labels[_HEADLESS] = ""
     return {

@@ -5,11 +5,11 @@ from typing import Any
 
 from headgate.errors import Cause, Invalid, NotFound
 from headgate.objects.ports import AdmissionStep, Change, ChangeListener, Store
+from headgate.resources.core.service import SERVICE_TYPES
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.standalone.address_pool import AddressPool, range_of
 
-_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 HEADLESS = "None"
 
 
@@ -21,8 +21,8 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
     """
     spec = dict(new.get("spec") or {})
     spec["type"] = kind = spec.get("type") or "ClusterIP"
-    if kind not in _TYPES:
-        raise Invalid(Cause("spec.type", f"{kind!r} is not a type of Service; use one of {', '.join(_TYPES)}"))
+    if kind not in SERVICE_TYPES:
+        raise Invalid(Cause("spec.type", f"{kind!r} is not a type of Service; use one of {', '.join(SERVICE_TYPES)}"))
     spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
     if spec.get("ports") is not None:
         spec["ports"] = [_complete_port(port) for port in spec["ports"]]

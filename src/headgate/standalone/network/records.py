@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.resources.meta import Object, part
 
-_SERVICE_LABEL = "kubernetes.io/service-name"
 LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 
 
@@ -43,7 +43,7 @@ def records_of(services: Iterable[Object], slices: Iterable[Object], domain: str
     by_service: dict[tuple[str, str], list[Object]] = defaultdict(list)
     for obj in slices:
         metadata = obj["metadata"]
-        by_service[metadata["namespace"], part(metadata, "labels").get(_SERVICE_LABEL, "")].append(obj)
+        by_service[metadata["namespace"], part(metadata, "labels").get(SERVICE_NAME_LABEL, "")].append(obj)
     for service in services:
         metadata, spec = service["metadata"], part(service, "spec")
         name = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"

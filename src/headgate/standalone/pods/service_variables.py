@@ -5,9 +5,7 @@ https://kubernetes.io/docs/tutorials/services/connect-applications-service/#envi
 
 from collections.abc import Iterable, Iterator
 
-from headgate.resources.core.service import Service, ServicePort
-
-_WITHOUT_ADDRESS = ("", "None")
+from headgate.resources.core.service import NO_ADDRESS, Service, ServicePort
 
 
 def service_variables(services: Iterable[Service]) -> dict[str, str]:
@@ -15,7 +13,7 @@ def service_variables(services: Iterable[Service]) -> dict[str, str]:
     return {
         name: value
         for service in services
-        if service.spec.cluster_ip not in _WITHOUT_ADDRESS and service.spec.type != "ExternalName"
+        if service.spec.cluster_ip not in NO_ADDRESS and service.spec.type != "ExternalName"
         for name, value in _variables(service)
     }
 

@@ -10,9 +10,9 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 
 from headgate.envoy import pb
+from headgate.protobuf_pools import message_class
 
 _PAIRS = "Pairs"
 _ATTRIBUTES = frozenset({"attributes"})
@@ -44,7 +44,7 @@ def pairs(attributes: bytes) -> dict[str, str]:
 
 @cache
 def _class(name: str) -> Any:
-    return GetMessageClass(_pool().FindMessageTypeByName(name))
+    return message_class(_pool(), name)
 
 
 @cache
