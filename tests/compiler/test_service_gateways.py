@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.make.objects import Object, service
+from tests.make.objects import Object, canary, service
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.view import MeshView, ProxyKind
@@ -44,6 +44,23 @@ def test_on_one_machine_a_gateway_of_a_service_is_reported_only_if_it_can_not_be
     obj = fronted_service(proxy, **spec)
     compiled = compile_mesh(snapshot_of({key_of(obj): obj}), Settings(gateway_pods=False, nginx=nginx))
     assert [item.message for item in compiled.report.findings] == reported
+
+
+def test_the_field_of_a_canary_requests_a_gateway_and_findings_name_it() -> None:
+    written = canary("web", {"web-next": 1}, gateway="Nginx")
+    objects = {key_of(obj): obj for obj in (written, service("web", 80, clusterIP="127.1.0.1"))}
+    report = compile_mesh(snapshot_of(objects), Settings(gateway_pods=False, nginx=False)).report
+    (finding,) = [finding for finding in report.findings if finding.about == key_of(written)]
+    assert (finding.field, finding.message) == ("spec.gateway", NO_NGINX)
+
+
+def test_the_annotation_of_a_service_has_no_effect_on_a_canary_and_the_finding_names_the_field() -> None:
+    written = canary("web", {"web-next": 1}, annotations={"headgate.dev/gateway": "nginx"})
+    objects = {key_of(obj): obj for obj in (written, service("web", 80, clusterIP="127.1.0.1"))}
+    report = compile_mesh(snapshot_of(objects), Settings(gateway_pods=False, nginx=True)).report
+    assert report.service_gateways == ()
+    (finding,) = [finding for finding in report.findings if finding.about == key_of(written)]
+    assert finding.message == "headgate.dev/gateway has no effect on a Canary; set spec.gateway, or remove it"
 
 
 @pytest.mark.parametrize(
