@@ -44,6 +44,7 @@ from headgate.standalone.proxies.envoy_binary import find_envoy
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
+from headgate.xds.unary_methods import UnaryMethod
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SETTLED_S = 60
@@ -109,6 +110,12 @@ class MeshPod:
         """Return a capture of the traffic between the pod and the bridge."""
         return self.space.capture()
 
+    def end_proxy(self) -> None:
+        """Kill the proxy, if there is one."""
+        if self.envoy:
+            self.envoy.kill()
+            self.envoy.wait()
+
     @property
     def admin(self) -> Admin:
         """Return the admin interface of the proxy."""
@@ -149,9 +156,7 @@ class NamespacedMesh:
 
     def __exit__(self, *_: object) -> None:
         for member in self.members.values():
-            if member.envoy:
-                member.envoy.kill()
-                member.envoy.wait()
+            member.end_proxy()
         self.run(self._end())
         self.network.close()
         self.bridge.close()
@@ -187,14 +192,38 @@ class NamespacedMesh:
             if sidecar
             else a_pod(name, address, account=account, labels={"app": name})
         )
-        directory = self._directory / name
-        directory.mkdir(mode=0o700)
-        os.chown(directory, PROXY, PROXY)
-        member = self.members[name] = MeshPod(name, space, manifest, directory)
+        member = self.members[name] = MeshPod(name, space, manifest, self._new_directory(name))
         if sidecar:
             space.run(HEADGATE, "redirect", "apply", f"--excluded-inbound-ports={excluded}")
             self._fleet.expect(f"sidecar/default/{name}")
         return member
+
+    def join(self, manifest: Object) -> MeshPod:
+        """Add a pod with a sidecar by its manifest, without an address. The caller redirects its connections and runs its proxy."""
+        name, space = manifest["metadata"]["name"], self.bridge.pod()
+        running = {**manifest, "status": a_pod(name, space.address)["status"]}
+        member = self.members[name] = MeshPod(name, space, running, self._new_directory(name))
+        self._fleet.expect(f"sidecar/default/{name}")
+        self._tokens.write(f"sidecar/default/{name}", member.directory / "token")
+        return member
+
+    def leave(self, member: MeshPod) -> None:
+        """Remove a pod that joined, and end its proxy."""
+        del self.members[member.name]
+        self._fleet.remove(f"sidecar/default/{member.name}")
+        member.end_proxy()
+        for app in member.apps.values():
+            self.run(app.close())
+
+    def _new_directory(self, name: str) -> Path:
+        directory = self._directory / name
+        directory.mkdir(mode=0o700)
+        os.chown(directory, PROXY, PROXY)
+        return directory
+
+    def server_over_tls(self, methods: Mapping[str, UnaryMethod]) -> XdsServer:
+        """Return an xDS server for the proxies of this mesh, which the caller starts on a port, as on a cluster."""
+        return XdsServer(self._fleet, self._tokens, unary_methods=methods)
 
     def listen(self, member: MeshPod, port: int, kind: Kind, tls: ssl.SSLContext | None = None) -> Application:
         """Make a pod listen."""

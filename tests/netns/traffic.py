@@ -256,6 +256,14 @@ class Relay(Application):
 
         return await self.listen(pod.listening(port), serve)
 
+    async def forward_to_port(self, pod: HasSockets, port: int, target: int) -> Self:
+        """Forward from a pod's port to a port of this machine's loopback address."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _both((reader, writer), await asyncio.open_connection("127.0.0.1", target))
+
+        return await self.listen(pod.listening(port), serve)
+
     async def forward_from_socket(self, path: str, pod: HasSockets, where: Address) -> Self:
         """Forward from a unix socket to a destination that the pod calls."""
 
