@@ -33,14 +33,19 @@ event_loop.run(app.run(options, InCluster(os.environ, Path(account))))
 """
 
 
+def of_version(source: str) -> dict[str, str]:
+    """Return the variable by which Python imports headgate from a directory; with an empty one, the version under test."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (source, *sys.path)))}
+
+
 @contextmanager
-def serving(server: KubeApiServer, issuer: str = "") -> Iterator[Path]:
+def serving(server: KubeApiServer, issuer: str = "", *, source: str = "") -> Iterator[Path]:
     """Run a replica until the `with` block ends; yield the path of its log.
 
-    `issuer` is the value of `--cert-manager-issuer`.
+    `issuer` is the value of `--cert-manager-issuer`. `source` is the directory with the package of another version.
     """
     log = server.root / "replica.log"
-    with start(server, log, issuer) as process:
+    with start(server, log, issuer, source=source) as process:
         try:
             wait_for(lambda: process.poll() is None and is_ready(server.webhook_port) and has_bundle(server), log)
             yield log
@@ -48,10 +53,10 @@ def serving(server: KubeApiServer, issuer: str = "") -> Iterator[Path]:
             end(process)
 
 
-def start(server: KubeApiServer, log: Path, issuer: str = "") -> "subprocess.Popen[bytes]":
+def start(server: KubeApiServer, log: Path, issuer: str = "", *, source: str = "") -> "subprocess.Popen[bytes]":
     """Start a replica; its output goes to `log`."""
     run_pod(server, POD)
-    environment = os.environ | server.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | server.environment | of_version(source)
     ports = (str(number) for number in (server.webhook_port, free_port(), free_port()))
     command = [sys.executable, "-c", _PROGRAM, str(server.account()), POD, issuer, *ports]
     with log.open("wb") as output:
