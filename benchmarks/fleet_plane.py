@@ -20,9 +20,10 @@ from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.resources.registry import TRAFFIC_SPLIT

@@ -26,8 +26,9 @@ from headgate.latest import Latest
 from headgate.model.routing import Workload
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed, snapshot_of
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import TRAFFIC_SPLIT, key_of

@@ -29,10 +29,11 @@ from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.options import InjectionMode
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState, Recorded
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.mesh_state import HostState
 from headgate.plane.predictions import PredictedControllers
 from headgate.resources.inspect import ProxyProcess

@@ -83,6 +83,7 @@ METAVARS = {
     "--reload": "COMMAND",
     "--replicas": "NUMBER",
     "--request": "METHOD",
+    "--revision": "NAME",
     "--selector": "SELECTOR",
     "--service": "NAME[.NAMESPACE]",
     "--service-account": "NAME",

@@ -1,7 +1,7 @@
 """An installation of headgate on an API server without pods: its Services name this machine."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.cluster.api_server import READY_S, KubeApiServer
@@ -9,7 +9,7 @@ from tests.make.gateway_definitions import gateway_api_definitions
 from tests.make.objects import Object
 
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
 from headgate.kubernetes.names import NAMESPACE
 
 VALUES = Values(
@@ -18,6 +18,7 @@ VALUES = Values(
 WITHOUT_APIS = Values(image="headgate:1", budget_version="policy/v1beta1", options={"aggregated_apis": ""})
 """An installation without APIServices: each change to one costs the API server half a second of processor time."""
 SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"
+REVISION_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate-rev-"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/headgate"
 
 
@@ -33,10 +34,19 @@ def on_this_machine(server: KubeApiServer, values: Values) -> Iterator[Object]:
 
     While no replica listens there, each call fails at once.
     """
-    for obj in manifests(values):
-        written: Any = json.loads(json.dumps(obj).replace('"port": 443', f'"port": {server.webhook_port}'))
+    yield from _with_webhooks_at(server.webhook_port, manifests(values))
+
+
+def revision_on_this_machine(name: str, port: int) -> Iterator[Object]:
+    """Yield the objects of a revision whose webhooks the API server calls at a port of this machine."""
+    yield from _with_webhooks_at(port, revision_manifests(VALUES, name))
+
+
+def _with_webhooks_at(number: int, objects: Iterable[Mapping[str, Any]]) -> Iterator[Object]:
+    for obj in objects:
+        written: Any = json.loads(json.dumps(obj).replace('"port": 443', f'"port": {number}'))
         if obj["kind"] == "Service":
-            ports = [{**port, "port": server.webhook_port} for port in written["spec"]["ports"][-1:]]
+            ports = [{**port, "port": number} for port in written["spec"]["ports"][-1:]]
             written["spec"] = {"type": "ExternalName", "externalName": "localhost", "ports": ports}
         for hook in written.get("webhooks", ()):
             # After its own limit, a webhook that fails open would accept a mistake.
@@ -53,7 +63,8 @@ def run_pod(server: KubeApiServer, name: str) -> None:
     assert status in {201, 409}, answer
 
 
-def has_bundle(server: KubeApiServer) -> bool:
-    """Return whether a replica has written its roots into the configuration of the webhooks."""
-    _, configuration = server.call("GET", CONFIGURATION)
+def has_bundle(server: KubeApiServer, revision: str = "") -> bool:
+    """Return whether a replica, of the default revision or another one, has written its roots into its webhooks."""
+    path = f"{REVISION_CONFIGURATIONS}{revision}" if revision else CONFIGURATION
+    _, configuration = server.call("GET", path)
     return all("caBundle" in hook["clientConfig"] for hook in configuration["webhooks"])

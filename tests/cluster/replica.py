@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.api_server import READY_S, KubeApiServer, end
+from tests.cluster.api_server import CONTROL_PLANE, READY_S, KubeApiServer, end
 from tests.cluster.installation import has_bundle, run_pod
 from tests.ports import free_port
 
@@ -36,6 +36,34 @@ event_loop.run(app.run(options, InCluster(os.environ, Path(account))))
 def of_version(source: str) -> dict[str, str]:
     """Return the variable by which Python imports headgate from a directory; with an empty one, the version under test."""
     return {"PYTHONPATH": os.pathsep.join(filter(None, (source, *sys.path)))}
+
+
+_REVISION = """
+import os, sys
+from pathlib import Path
+from headgate import event_loop
+from headgate.kubernetes import revision_app
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.options import Options
+account, name, port = sys.argv[1:]
+revision_app.WEBHOOK_PORT = int(port)
+options = Options(pod="revision", image=f"headgate:{name}", revision=name)
+event_loop.run(revision_app.run(options, InCluster(os.environ, Path(account))))
+"""
+
+
+@contextmanager
+def revision(server: KubeApiServer, name: str, port: int) -> Iterator[None]:
+    """Run a replica of a revision on a port until the `with` block ends."""
+    log = server.root / "revision.log"
+    environment = os.environ | server.environment | of_version("")
+    command = [sys.executable, "-c", _REVISION, str(server.account(CONTROL_PLANE)), name, str(port)]
+    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+        try:
+            wait_for(lambda: process.poll() is None and is_ready(port) and has_bundle(server, name), log)
+            yield
+        finally:
+            end(process)
 
 
 @contextmanager

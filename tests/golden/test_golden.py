@@ -41,6 +41,7 @@ FROM_PROXIES = (
     Reason.NO_RESOURCES,
     Reason.OBJECT_REJECTED,
     Reason.PODS_REFUSED,
+    Reason.REVISION_NOT_FOUND,
 )  # reported by the control plane, not by the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
 

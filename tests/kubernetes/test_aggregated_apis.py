@@ -8,6 +8,7 @@ from headgate.errors import Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.aggregated_apis import ClusterHost, Sources
 from headgate.kubernetes.permissions import MissingPermissions
+from headgate.latest import Latest
 from headgate.objects.ports import Listing
 from headgate.resources.registry import KINDS, key_of
 from headgate.standalone.store.memory import MemoryStore
@@ -29,7 +30,7 @@ class Unreachable(MemoryStore):
 def host(store: MemoryStore) -> ClusterHost:
     unused: Any = None
     versions: Any = Versions()
-    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(())))
+    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(()), Latest({})))
 
 
 async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:

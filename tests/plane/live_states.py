@@ -8,9 +8,10 @@ from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet

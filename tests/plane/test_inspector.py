@@ -18,10 +18,11 @@ from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import LIFETIME, CertificateSpec
 from headgate.latest import Latest
 from headgate.model.identities import Credential, PrivateText
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed, snapshot_of
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.mesh_state import HostState
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
 from headgate.resources.meta import Key, Object, timestamp

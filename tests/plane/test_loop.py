@@ -13,8 +13,9 @@ from headgate.envoy.config import CLUSTER, Encoded
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.plane import loop
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Distribution, HostProxies, Loop
+from headgate.plane.loop import Distribution, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.xds.fleet import EndReason, Fleet, FleetProxy

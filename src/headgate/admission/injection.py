@@ -55,6 +55,7 @@ _REASONS = {
     "NamespaceName": "the namespace {namespace} has no label {value}, by which the webhooks select the mesh's namespaces",
     "PodAnnotation": 'the pod\'s annotation {key} is "{value}"',
     "PodLabel": 'the pod\'s label {key} is "{value}"',
+    "Revision": "the label headgate.dev/rev of the namespace {namespace} names the revision {value}, which injects its sidecars",
     "SystemNamespace": "pods of the namespace {namespace} never get a sidecar",
     "TLSConfig": "the TLSConfig {value} selects the pod",
 }

@@ -11,7 +11,7 @@ from headgate.admission.sidecar_containers import CONTAINER, moved_checks, proxy
 from headgate.admission.sidecar_merge import selecting
 from headgate.envoy.proxy_container import PROXY_USER
 from headgate.quantity import parse_quantity
-from headgate.resources.core.pod_metadata import ADDED, PROCESS, sidecar_mode
+from headgate.resources.core.pod_metadata import ADDED, PROCESS, REVISION, sidecar_mode
 from headgate.resources.meta import Object, part
 
 _OWN_VARIABLES = "HEADGATE_"
@@ -36,6 +36,9 @@ def outdated_messages(pod: Object, sidecars: Sidecars, around: PodNamespace) -> 
     if PROCESS in part(pod["metadata"], "annotations"):
         return ()
     decision, mode = sidecars.decide(pod, around), sidecar_mode(pod)
+    if decision.by == "Revision" and mode:  # only the revision knows the sidecars that it injects
+        own = part(pod["metadata"], "annotations").get(REVISION, "")
+        return () if own == decision.value else (f"revision {own or 'default'}, now {decision.value}",)
     if decision.injected != bool(mode):
         reason = decision_message(decision, pod["metadata"].get("namespace", ""))
         return (

@@ -29,7 +29,7 @@ from headgate.envoy.proxy_container import (
     SECRETS,
 )
 from headgate.options import NEVER_INJECTED, InjectionMode
-from headgate.resources.core.pod_metadata import PROBES, SIDECAR
+from headgate.resources.core.pod_metadata import PROBES, REVISION, SIDECAR
 from headgate.resources.meta import Object, Value, part
 
 CONTAINER = "headgate-sidecar"
@@ -59,7 +59,7 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     an init container with the restart policy Always (Kubernetes 1.29 and newer). `collector` is the address of an
     OpenTelemetry collector, to which proxies report too; empty means none. `proxy` is the mesh's settings of proxies, by the
     annotations that replace them. With `node_agent`, the node agent redirects the connections of pods, unless an annotation of
-    the namespace or pod says otherwise.
+    the namespace or pod says otherwise. `revision` is written on each pod; the default one is empty.
     """
 
     image: str
@@ -70,6 +70,7 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     collector: str = ""
     proxy: Mapping[str, str] = {}
     node_agent: bool = False
+    revision: str = ""
 
 
 def transparent_sidecars(
@@ -150,6 +151,9 @@ def with_transparent_sidecar(
         if _moved_check(container.get(name) or {})
     }
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
+    annotations.pop(REVISION, None)  # of a copy of another pod
+    if options.revision:
+        annotations[REVISION] = options.revision
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
     settings, user = proxy_settings(options.proxy, namespace, annotations), proxy_user(pod, first_user)

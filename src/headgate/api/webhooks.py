@@ -95,8 +95,8 @@ class Reviews(NamedTuple):
     view: Callable[[], View]
 
 
-def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette:
-    """Return the application of the webhooks, with `/healthz` and `/readyz` for the kubelet."""
+def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool], more: Sequence[Route] = ()) -> Starlette:
+    """Return the application of the webhooks, with `/healthz` and `/readyz` for the kubelet, and `more` routes."""
     handlers = _Handlers(reviews)
 
     def ready(_request: Request) -> Response:
@@ -110,6 +110,7 @@ def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette
             Route("/convert", handlers.convert, methods=["POST"]),
             Route("/healthz", lambda _request: PlainTextResponse("ok")),
             Route("/readyz", ready),
+            *more,
         ]
     )
 

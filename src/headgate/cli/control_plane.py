@@ -11,6 +11,7 @@ from headgate.cli.common_options import duration
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import PrintableFormatter, usage_error
 from headgate.cli.until_signal import until_signal
+from headgate.kubernetes import revision_app
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.lease import LeaseLost
@@ -41,6 +42,14 @@ def control_plane(
             help="The time in which kubelets write a changed ConfigMap into the volumes of running pods.",
         ),
     ] = durations.formatted(VOLUME_S),
+    revision: Annotated[
+        str,
+        typer.Option(
+            "--revision",
+            metavar="NAME",
+            help="Run a replica of this revision, which is tried on some namespaces beside the default one.",
+        ),
+    ] = "",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""
@@ -53,5 +62,7 @@ def control_plane(
         raise usage_error(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
-    options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=duration(volume_sync, "--volume-sync"))
-    event_loop.run(until_signal(run(options, InCluster(os.environ)), plain=LeaseLost))
+    seconds = duration(volume_sync, "--volume-sync")
+    options = Options(pod=pod, image=image, mesh=given.mesh, volume_seconds=seconds, revision=revision)
+    replica = revision_app.run if revision else run
+    event_loop.run(until_signal(replica(options, InCluster(os.environ)), plain=LeaseLost))

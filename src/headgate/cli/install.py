@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from itertools import chain
+from typing import Annotated, NamedTuple
 
 import typer
 import yaml
@@ -17,16 +18,24 @@ from headgate.cli.arguments import ApiOptions, with_cluster_options
 from headgate.cli.common_options import duration
 from headgate.cli.connection import cluster_credentials
 from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
-from headgate.cli.output import TimedOut, note, stderr, stdout
+from headgate.cli.output import TimedOut, note, stderr, stdout, usage_error
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, all_manifests, manifests
+from headgate.kubernetes.install.manifests import Values, all_manifests, manifests, revision_manifests
+from headgate.kubernetes.install.revisions import RevisionInstaller, check_name
 from headgate.kubernetes.install.unready import UnreadyPods, blocked_deletions
+from headgate.kubernetes.install.upgrade import installed
+from headgate.kubernetes.names import REVISION_PREFIX
 from headgate.options import GivenOptions, MeshOptions
+from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.meta import Object
 
+Revision = Annotated[
+    str,
+    typer.Option("--revision", metavar="NAME", help="Only this revision, beside the default one.", show_default=False),
+]
 REPORT_S = 3.0
 """Seconds between two looks at why the control plane is not ready yet."""
 HINTS = ErrorHints(
@@ -43,6 +52,7 @@ def install(
     replicas: Annotated[
         int, typer.Option("--replicas", metavar="NUMBER", min=1, help="Replicas of the control plane; one is active.")
     ] = 2,
+    revision: Revision = "",
     given: GivenOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
     timeout: Annotated[
@@ -53,8 +63,21 @@ def install(
     ] = "5m",
     api: ApiOptions,
 ) -> None:
-    """Install headgate on a Kubernetes cluster, or change its options. A second run with the same options changes nothing."""
+    """Install headgate on a Kubernetes cluster, or change its options. A second run with the same options changes nothing.
+
+    With --revision, install another version beside it, with the same options: it injects and configures the sidecars in namespaces
+    with the label headgate.dev/rev=NAME.
+    """
     patience = duration(timeout, "--timeout")
+    if revision:
+        if given.mesh != MeshOptions():
+            raise usage_error(
+                "a revision has the options of the installation; leave out their flags", option="--revision"
+            )
+        chosen = _Chosen(check_name(revision), checked_image(image), replicas)
+        client = Client(cluster_credentials(api, changes=not dry_run), HINTS)
+        asyncio.run(_install_revision(client, chosen, patience, dry_run=dry_run))
+        return
     values = Values(image=checked_image(image), replicas=replicas, options=given.texts)
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
@@ -65,6 +88,7 @@ def install(
 @with_cluster_options
 def uninstall(
     *,
+    revision: Revision = "",
     force: Annotated[
         bool, typer.Option("--force", help="Uninstall although pods still have sidecars, which then get no updates.")
     ] = False,
@@ -76,10 +100,14 @@ def uninstall(
 ) -> None:
     """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects.
 
-    Definitions that were there before headgate stay, with their objects.
+    Definitions that were there before headgate stay, with their objects. With --revision, remove only this revision: the default
+    one serves its namespaces again.
     """
     patience = duration(timeout, "--timeout")
     client = Client(cluster_credentials(api, changes=True), HINTS)
+    if revision:
+        asyncio.run(_uninstall_revision(client, check_name(revision)))
+        return
     asyncio.run(_uninstall(client, force=force, patience=patience))
 
 
@@ -190,7 +218,8 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
         pods = await installer.pods_with_sidecar()
         shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
         remaining = f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-        every = all_manifests(await installer.budget_version())
+        of_revisions = [revision_manifests(Values(image=""), name) for name in await RevisionInstaller(client).names()]
+        every = (*all_manifests(await installer.budget_version()), *chain.from_iterable(of_revisions))
         if pods and not force and await installer.has_any(every):
             raise HeadgateError(
                 f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"
@@ -210,6 +239,58 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 f"{remaining} Without headgate, their calls over mutual TLS fail when their certificates expire; restart the"
                 " pods, for example by `kubectl -n NAMESPACE rollout restart deployment`"
             )
+
+
+class _Chosen(NamedTuple):
+    """The revision to install, its image and the number of its replicas."""
+
+    name: str
+    image: str
+    replicas: int
+
+
+async def _install_revision(client: Client, chosen: _Chosen, patience: float, *, dry_run: bool) -> None:
+    """Apply the objects of a revision with the options of the installation, and wait until it is ready. Raises TimedOut."""
+    async with client:
+        revisions, name = RevisionInstaller(client), chosen.name
+        installation = await installed(client, by_any_tool=True)
+        values = structs.replace(installation.values, image=chosen.image, replicas=chosen.replicas)
+        if dry_run:
+            sys.stdout.write(yaml.safe_dump_all(revision_manifests(values, name), sort_keys=False))
+            return
+        async for obj, outcome in revisions.apply(values, name):
+            _print(obj, outcome)
+        spinner = Status(f"waiting until the revision {name} is ready", console=stderr())
+        try:
+            async with asyncio.timeout(patience):
+                with spinner:
+                    await revisions.wait_ready(name)
+        except TimeoutError:
+            raise TimedOut(
+                f"the revision {name} is not ready after {patience:g} s; see `kubectl -n headgate-system describe pods -l"
+                f" app.kubernetes.io/name={REVISION_PREFIX}{name}`"
+            ) from None
+    stdout().print(
+        f"revision {name} is ready; label a namespace with {REVISION}={name}, and replace its sidecars by `headgate restart"
+        " --outdated -n NAMESPACE`",
+        soft_wrap=True,
+    )
+
+
+async def _uninstall_revision(client: Client, name: str) -> None:
+    """Delete a revision. The default one serves its proxies from then on."""
+    async with client:
+        revisions = RevisionInstaller(client)
+        is_installed, namespaces = name in await revisions.names(), await revisions.namespaces(name)
+        async for obj, outcome in revisions.delete(name):
+            _print(obj, outcome)
+    stdout().print(f"revision {name} is removed" if is_installed else f"revision {name} is not installed")
+    for namespace in namespaces:
+        note(f"remove the label: kubectl label namespace {namespace} {REVISION}-")
+    if is_installed:
+        note(
+            "`headgate proxies --outdated` lists the workloads whose sidecars differ from those of the default revision"
+        )
 
 
 def _print(obj: Object, outcome: str) -> None:

@@ -120,14 +120,21 @@ def _list(every: Sequence[Proxy]) -> None:
 def table(every: Sequence[Proxy]) -> Table:
     """Return the table with a row for each proxy."""
     counted = ("LAST ACK", *_SHOWN.values())
-    proxies = make_table(("PROXY", "STATE", *counted), right=counted)
+    has_revisions = any(proxy.revision for proxy in every)
+    proxies = make_table(("PROXY", "STATE", *(["REVISION"] if has_revisions else []), *counted), right=counted)
     for proxy in every:
         status = proxy.status
         by_type = {counts_of_type.type: counts_of_type for counts_of_type in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
         style = None if status.state == "InSync" else STYLES.get(status.state)
+        revision = [proxy.revision or NONE] if has_revisions else []
         proxies.add_row(
-            display_name(proxy.node), status.state, since(status.last_acknowledged_time), *counts, style=style
+            display_name(proxy.node),
+            status.state,
+            *revision,
+            since(status.last_acknowledged_time),
+            *counts,
+            style=style,
         )
     return proxies
 

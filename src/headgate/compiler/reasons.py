@@ -92,6 +92,7 @@ class Reason(enum.Enum):
     PODS_REFUSED = "PodsRefused"
     NODE_AGENT_MISSING = "NodeAgentMissing"
     NODE_AGENT_FAILS = "NodeAgentFails"
+    REVISION_NOT_FOUND = "RevisionNotFound"
     GATEWAY_BYPASSED = "GatewayBypassed"
     GATEWAY_NOT_READY = "GatewayNotReady"
 
@@ -138,6 +139,7 @@ _MEANINGS = {
         Reason.PERCENT_IGNORED: "A mirror has both percent and fraction; only the fraction is used.",
     },
     (Severity.WARNING, ConditionType.RESOLVED_REFS): {
+        Reason.REVISION_NOT_FOUND: "The label of a namespace names a revision of headgate that is not installed; the default one serves it.",
         Reason.SERVICE_NOT_FOUND: "The root Service does not exist, so the split does nothing.",
         Reason.BACKEND_NOT_FOUND: "The backend Service does not exist; it gets no traffic.",
         Reason.PORT_MISMATCH: "The backend Service does not have the root's port; it gets no traffic on that port.",

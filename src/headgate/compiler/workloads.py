@@ -21,7 +21,7 @@ from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
 from headgate.resources.core.pod import MeshContainer, MeshPod
-from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS
+from headgate.resources.core.pod_metadata import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, REVISION, SIDECAR, SIDECARS
 from headgate.resources.core.pod_spec import ContainerPort
 from headgate.resources.core.pod_spec import Probe as ContainerProbe
 from headgate.resources.core.service import Service, ServicePort
@@ -195,6 +195,7 @@ def _workload(name: str, snapshot: Snapshot, leading: ServicesByPort, settings: 
         probes=tuple(_http_probes(pod)),
         port_checks=tuple(_port_checks(pod)),
         traces=trace_source(snapshot, name, pod, settings),
+        revision=pod.metadata.annotations.get(REVISION, ""),
     )
 
 

@@ -20,6 +20,7 @@ from headgate.envoy.config import (
     NO_RESOURCES,
     ORDER,
     RUNTIME,
+    SECRET,
     Configuration,
     Encoded,
     Part,
@@ -40,6 +41,7 @@ from headgate.envoy.view import (
 )
 from headgate.memo import LastBuilds, Stages
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.identities import Credential
 from headgate.model.routing import Frontend, HostRoutes, Mesh
 from headgate.shared_map import SharedMap, replaced
 
@@ -161,6 +163,11 @@ class Memo:
             )
         self._own.now[key] = entry
         return entry[1]
+
+    def secret_resources(self, node_id: str, credential: Credential) -> Resources:
+        """Return the secrets of a proxy whose other resources a revision renders."""
+        group = self.encode_group(("secrets", node_id), secrets.parts, credential)
+        return Resources(NO_RESOURCES.common, group.resources[SECRET])
 
     def common_resources(self, view: ProxyView) -> "CommonResources":
         """Return the resources that a proxy shares with other proxies of its kind; they are rendered on demand."""

@@ -39,17 +39,21 @@ class ClusterHost:
         self._versions = sources.versions
         self._permissions = sources.permissions
         self._objects = sources.objects
+        self._revisions = sources.revisions
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
         return {}
 
     async def state(self) -> HostState:
-        """Return the workloads with sidecars, the kinds without a CustomResourceDefinition, and missing permissions."""
+        """Return the workloads with sidecars, the kinds without a CustomResourceDefinition, and the problems of the installation."""
         missing = tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
         texts = describe(self._permissions.current.get(), self._permissions.roles)
-        problems = tuple(MeshProblem(reason="PermissionMissing", message=text) for text in texts)
-        return HostState(workloads=await self._workloads(), missing_kinds=missing, problems=problems)
+        problems = [MeshProblem(reason="PermissionMissing", message=text) for text in texts]
+        for name, text in sorted(self._revisions.get().items()):
+            message = f"the revision {name} renders no configuration, so its proxies keep theirs: {text}"
+            problems.append(MeshProblem(reason="RevisionUnavailable", message=message))
+        return HostState(workloads=await self._workloads(), missing_kinds=missing, problems=tuple(problems))
 
     async def _workloads(self) -> WorkloadCounts | None:
         try:
@@ -61,7 +65,8 @@ class ClusterHost:
 
 
 class Sources(NamedTuple):
-    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds and missing permissions.
+    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds, missing permissions, and why
+    `revisions` render nothing.
 
     The metrics count from their creation on, so create them before proxies connect.
     """
@@ -71,6 +76,7 @@ class Sources(NamedTuple):
     objects: Lister
     versions: ServedVersions
     permissions: MissingPermissions
+    revisions: Latest[Mapping[str, str]]
 
 
 async def serve_apis(options: Options, sources: Sources, api: ApiServer, certificate: Latest[Credential]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -14,18 +13,16 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.envoy.proxy_container import TRY_SOCKET
-from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.issuers import Issuer
-from headgate.identity.keys import SecretKeyStore
 from headgate.kubernetes import sidecar_roots
 from headgate.kubernetes.aggregated_apis import Sources, serve_apis
-from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer
+from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
 from headgate.kubernetes.handover import end_conversions, hand_over, keep_conversions
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.issuers import issuers
 from headgate.kubernetes.lease import Lease, LeaseName, hold
 from headgate.kubernetes.missing_agents import AGENTS, PENDING, MissingAgents
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
@@ -39,6 +36,7 @@ from headgate.kubernetes.permissions import (
 from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.kubernetes.refused_pods import RefusedPods
 from headgate.kubernetes.registration import Registration
+from headgate.kubernetes.revisions import InstalledRevisions, RevisionCalls, beside_revisions
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
 from headgate.kubernetes.serving_certificate import ServingCertificate
@@ -50,10 +48,11 @@ from headgate.latest import Latest, until
 from headgate.objects.events import CoreV1, EventRecorder, EventsV1
 from headgate.objects.ports import Events, Ports, Reader, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions, Work
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.predictions import PredictedControllers
+from headgate.plane.revisions import RevisionFollower
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS, EVENT
 from headgate.rollout.controller import RolloutController
@@ -78,10 +77,11 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         selecting = partial(ClusterStore, client, versions, options.mesh.namespaces)
         store = selecting()
         lease, api = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod), ApiServer(reviews)
-        issuer, issuer_of_servers = _issuers(options, store)
+        issuer, issuer_of_servers = issuers(options, store)
         trusted: Latest[str] = Latest("")
         sidecars = sidecar_options(options.image, options.mesh, native=await versions.native_sidecars())
-        injection = _Injection.of(options, sidecars)
+        revisions = InstalledRevisions()
+        injection = _Injection.of(options, sidecars, revisions)
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         gateways = _Gateways.of(store, events, options, sidecars)
         ports = Ports(store, events, lease.active, state, gateways.findings, injection.findings)
@@ -101,11 +101,11 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
-        injecting = injection.work(store, plane.live_state.feed.snapshot, (selecting(PENDING), selecting(AGENTS)))
-        for name, work in (*plane.work(), *injecting):
-            tasks.create_task(work, name=name)
         certificate = await serving.first()
-        for name, work in serving.work(store, certificate):
+        follower = await _followed(revisions, tasks, store, plane, RevisionCalls(credentials, certificate))
+        tasks.create_task(follower.run(lease.active), name="renderings of revisions")
+        injecting = injection.work(store, plane.live_state.feed.snapshot, (selecting(PENDING), selecting(AGENTS)))
+        for name, work in (*plane.work(), *injecting, *serving.work(store, certificate)):
             tasks.create_task(work, name=name)
         webhooks = serve_webhooks(options, injection.webhooks, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
@@ -116,7 +116,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         log.warning("replica %s is active now", options.pod)
         registering = tasks.create_task(registration.run(plane.live_state.feed.snapshot), name="registration")
         metrics = MeshMetrics(plane, by_pod=options.mesh.series_by == "pod")
-        sources = Sources(plane, metrics, Informers(store, tasks), versions, missing)
+        sources = Sources(plane, metrics, Informers(store, tasks), versions, missing, follower.problems)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(plane.live_state), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
@@ -133,6 +133,17 @@ def _proxies(api: ApiServer) -> ProxyOptions:
     )
 
 
+async def _followed(
+    revisions: InstalledRevisions, tasks: asyncio.TaskGroup, store: Store, plane: ControlPlane, calls: RevisionCalls
+) -> RevisionFollower:
+    """Return what follows the installed revisions once they are known: from then on, the loop does not render for them."""
+    tasks.create_task(revisions.run(store), name="revisions")
+    await revisions.known.wait()
+    follower = RevisionFollower(plane.live_state.loop, plane.live_state.feed, revisions.names, calls)
+    follower.begin()
+    return follower
+
+
 class _Injection(NamedTuple):
     """How pods get sidecars by `webhooks`, and in predictions; their bounds, and the pods that the cluster refuses."""
 
@@ -141,25 +152,28 @@ class _Injection(NamedTuple):
     predicted: Sidecars
     refused: RefusedPods
     missing: MissingAgents
+    revisions: InstalledRevisions
 
     @classmethod
-    def of(cls, options: Options, sidecars: SidecarOptions) -> "_Injection":
+    def of(cls, options: Options, sidecars: SidecarOptions, revisions: InstalledRevisions) -> "_Injection":
         limits = FollowedLimits()
         injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
-        predicted = predicted_sidecars(options, injecting())
-        return cls(limits, injecting(), predicted, RefusedPods(predicted), MissingAgents())
+        predicted = beside_revisions(predicted_sidecars(options, injecting()), revisions.names, predicts=True)
+        webhooks = beside_revisions(injecting(), revisions.names)
+        return cls(limits, webhooks, predicted, RefusedPods(predicted), MissingAgents(), revisions)
 
     @property
     def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:
-        """The findings about pods that do not start."""
-        return self.refused.findings, self.missing.findings
+        """The findings about pods that do not start, and about namespaces of missing revisions."""
+        return self.refused.findings, self.missing.findings, self.revisions.findings
 
     def work(self, store: Reader, snapshot: Latest[Snapshot | None], pods: Sequence[Reader]) -> Iterator[Work]:
         """Yield the tasks that follow the objects of `store`. `pods` are readers of the pending pods and of the node agents."""
         yield "limits of namespaces", self.limits.run(store)
         yield "refused pods", self.refused.run(store, snapshot)
         yield "missing node agents", self.missing.run(*pods)
+        yield "missing revisions", self.revisions.find_missing(snapshot)
 
 
 class _Gateways(NamedTuple):
@@ -228,16 +242,3 @@ def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:
 def _versions(client: Client, options: Options) -> ServedVersions:
     kinds = (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.mesh.cert_manager_issuer else []))
     return ServedVersions(client, kinds)
-
-
-def _issuers(options: Options, store: Store) -> tuple[Issuer, Issuer]:
-    """Return the issuers for proxies and for the control plane's servers: cert-manager's if the user names one.
-
-    Otherwise both are headgate's own. The first one rotates the root in the active replica; the second one only reads the keys.
-    """
-    domain = options.settings.trust_domain
-    if options.mesh.cert_manager_issuer:
-        issuer = CertManagerIssuer(store, options.mesh.cert_manager_issuer, domain, clock=time.time)
-        return issuer, issuer
-    own, of_servers = (EmbeddedIssuer(SecretKeyStore(store), domain, clock=time.time) for _ in range(2))
-    return own, of_servers

@@ -24,7 +24,14 @@ ACTIVE = "headgate.dev/active"
 CONVERTS = "headgate.dev/converts"
 """The label of the pods that `CONVERSION` selects: a replica removes it from its pod when it ends."""
 XDS_PORT, WEBHOOK_PORT, API_PORT = 15010, 15017, 15019
+REVISION_PREFIX = f"{NAME}-rev-"
+"""How the names of a revision's objects begin; the revision follows."""
 SERVER_NAMES = tuple(f"{name}.{NAMESPACE}.svc" for name in (NAME, WEBHOOKS, CONVERSION))
 """The DNS names in the certificate of the control plane's servers."""
 XDS_ADDRESS = f"{SERVER_NAMES[0]}:{XDS_PORT}"
 """The address of the xDS server for proxies."""
+
+
+def revision_server(name: str) -> str:
+    """Return the DNS name of the Service with the replicas of a revision."""
+    return f"{REVISION_PREFIX}{name}.{NAMESPACE}.svc"

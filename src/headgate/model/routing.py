@@ -148,10 +148,9 @@ class InboundPort(Value, frozen=True, kw_only=True):
 class Workload(Value, frozen=True, kw_only=True):
     """A pod with a sidecar.
 
-    `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` has the DNS names in its certificate
-    (R75). `uid` distinguishes the pod from earlier pods of the same name; empty if unknown. `tls_mode` is the current
-    mode, and `target_tls_mode` is the last mode of the mTLS migration. A transparent sidecar intercepts all traffic of
-    the pod. An explicit sidecar listens on the pod's address, and is the HTTP proxy of its process. `traces` is for spans.
+    `name` is `namespace/pod`, `identity` the SPIFFE ID; `subjects` has the DNS names in its certificate (R75). `uid` differs from those
+    of earlier pods with the name. `tls_mode` is the current mode, `target_tls_mode` the last one of the mTLS migration. A transparent
+    sidecar intercepts all traffic; an explicit one is the HTTP proxy of its process. `revision` is that of headgate, empty: the default.
     """
 
     name: str
@@ -167,6 +166,7 @@ class Workload(Value, frozen=True, kw_only=True):
     probes: tuple[HealthCheck, ...] = ()
     port_checks: tuple[PortCheck, ...] = ()
     traces: TraceSource | None = None
+    revision: str = ""
 
 
 def server_name(ref: PortRef, domain: str) -> str:

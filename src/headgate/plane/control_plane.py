@@ -15,11 +15,12 @@ from headgate.objects.ports import Ports
 from headgate.plane.access_audit import AccessAuditor
 from headgate.plane.access_calls import CallFinder
 from headgate.plane.callers import CallerFinder
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.history_recorder import HistoryRecorder
 from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState, Recorded
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.mirror_comparison import MirrorComparer
 from headgate.plane.predictions import PredictedControllers
 from headgate.plane.rendered_gateways import RenderedGateways

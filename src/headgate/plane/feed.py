@@ -76,13 +76,13 @@ class Feed:
     async def wait_for_object(self, written: Object) -> None:
         """Wait until the feed has read an object in the version of `written`, or in a later version."""
         key, version = key_of(written), version_of(written)
-        while not self._has(key, version):
+        while not self.has_read(key, version):
             next_batch = self.seen.next_change()
             try:
                 current = version_of(await self._source.get(key))  # the stored object may already have a newer version
             except NotFound:
                 current = ""
-            if self._has(key, current):
+            if self.has_read(key, current):
                 return
             await next_batch.wait()
 
@@ -112,8 +112,8 @@ class Feed:
         """Return the versions in which the feed has read the objects of a kind."""
         return self._versions[group, kind]
 
-    def _has(self, key: Key, version: str) -> bool:
-        """Return whether the feed has read this version of an object; an empty version means a deleted object."""
+    def has_read(self, key: Key, version: str) -> bool:
+        """Return whether the snapshot has this version of an object; an empty version means a deleted object."""
         return self._publishing is None and self.version(key) == version
 
     async def _follow(self, kind: Kind) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
@@ -40,6 +40,7 @@ from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
 from headgate.resources.core.pod import MeshPod
+from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
@@ -106,6 +107,7 @@ class Inspector:
                 metadata=object_name(proxy.id),
                 node=proxy.id,
                 **_owner(pods.get(pod_of(proxy.id))),
+                revision=_revision(pods.get(pod_of(proxy.id)), loop.renderings.get().revisions),
                 status=structs.replace(
                     proxy_status(proxy, pods.get(pod_of(proxy.id)), origin, now),
                     process=processes.get(proxy.id),
@@ -312,3 +314,9 @@ def finding_of(finding: Finding) -> inspect.PublishedFinding:
         field=finding.field,
         message=finding.message,
     )
+
+
+def _revision(pod: MeshPod | None, installed: Container[str]) -> str:
+    """Return the revision that renders the configuration of a pod's proxy; empty for the default one."""
+    name = pod.metadata.annotations.get(REVISION, "") if pod else ""
+    return name if name in installed else ""

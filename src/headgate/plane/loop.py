@@ -5,24 +5,21 @@ import contextlib
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-
-from msgspec import structs
 
 from headgate.compiler.compile import Compiler
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, has_same_objects
-from headgate.envoy.config import Configuration
+from headgate.envoy.config import SECRET, Configuration, Resources
 from headgate.envoy.encode import Memo, encode_all, with_runtime
 from headgate.envoy.traces import sampling_shares
-from headgate.envoy.view import Node, ProxyView, gateway_proxy, sidecar
+from headgate.envoy.view import ProxyView
 from headgate.identity.credentials import Credentials
-from headgate.identity.issuers import CertificateSpec
 from headgate.latest import Latest, until
-from headgate.model.identities import Credential, gateway_id
+from headgate.model.identities import Credential
 from headgate.model.routing import Mesh, TlsMode, Workload
+from headgate.plane.expected_proxies import ExpectedProxies, HostProxies
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.settings import Settings
 from headgate.telemetry.prometheus.text import Line, histogram
@@ -47,19 +44,18 @@ SAMPLE_SIZE = 16
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
 
 
-class HostProxies(NamedTuple):
-    """The gateways and the paths that the host sets before the first build.
+class RenderedConfig(NamedTuple):
+    """The configuration of a proxy without its secrets, as a revision has rendered it for the objects of the build `of`."""
 
-    `gateways` has the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
-    `headgate try` uses. `addresses` has the IP addresses from which these proxies, and other programs of the machine, call pods
-    with networks of their own. `published` maps an address and port on which a gateway listens to the address at which users of the
-    machine reach the port; empty if they can't.
-    """
+    config: Configuration
+    of: Compiled
 
-    gateways: Sequence[Node] = ()
-    try_sockets: Callable[[str], str] = lambda _node_id: ""
-    addresses: Collection[str] = ()
-    published: Callable[[str, int], str] = lambda address, _port: address
+
+class Renderings(NamedTuple):
+    """What revisions render: the installed revisions, and the newest configuration of each of their proxies, by node ID."""
+
+    revisions: frozenset[str] = frozenset()
+    proxies: Mapping[str, RenderedConfig] = {}
 
 
 class Build(NamedTuple):
@@ -77,6 +73,9 @@ class Loop:
     without the credential, the proxy would refuse connections, or even send plaintext.
 
     `taps` maps the node ID of each recording proxy to the share of requests that it records, in millionths.
+
+    `renderings` has the configurations of the proxies whose revision is installed; the loop renders all further ones. The proxy of a
+    revision is behind until its revision has rendered a build.
     """
 
     def __init__(
@@ -89,6 +88,7 @@ class Loop:
     ) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
         self.taps: Latest[Mapping[str, int]] = Latest({})
+        self.renderings: Latest[Renderings] = Latest(Renderings())
         self.failures = 0
         self.builds = DurationHistogram()
         self.memo = Memo()
@@ -106,6 +106,9 @@ class Loop:
         self._expected = ExpectedProxies(None, host)
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
+        self._renderings = self.renderings.get()
+        self._joined: dict[str, tuple[Configuration, Resources, Configuration]] = {}
+        self._behind: list[FleetProxy] = []
         self._distribution = Distribution()
 
     @property
@@ -129,7 +132,8 @@ class Loop:
         The pause of a standby is longer; it ends when the standby becomes `active`.
         """
         while True:
-            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
+            changing = (self._snapshot, self.credentials.current, self._fleet.change_count, self.taps, self.renderings)
+            await until(self._is_due, *changing)
             began = time.monotonic()
             await self._attempt()
             self.builds.add(time.monotonic() - began)
@@ -176,12 +180,13 @@ class Loop:
             self._snapshot.get() is not snapshot
             or self.credentials.current.get() is not self._credentials
             or self.taps.get() is not self._taps
+            or self.renderings.get() is not self._renderings
             or (self.mtls_migration.is_due and snapshot is not self._failed)
         )
 
     async def _attempt(self) -> None:
         snapshot, self._credentials = self._snapshot.get(), self.credentials.current.get()
-        self._taps = self.taps.get()
+        self._taps, self._renderings = self.taps.get(), self.renderings.get()
         if snapshot is None:
             return
         modes = self.mtls_migration.next_modes()
@@ -202,9 +207,11 @@ class Loop:
     async def _publish(self, compiled: Compiled) -> None:
         """Set the changed configurations of proxies, then make `compiled` the current result."""
         self._expect(compiled.mesh)
-        if compiled is not self.compiled.get():
+        current = self.compiled.get()
+        compiled = current if current == compiled else compiled  # revisions render for the published object
+        if compiled is not current:
             self.memo.begin_build()
-        configs = await self._encode(compiled.mesh)
+        configs = {**await self._encode(compiled.mesh), **self._of_revisions(compiled)}
         before, self._assigned = self._assigned, {}
         changed, sampling = [], sampling_shares(compiled.mesh)
         for node_id, config in configs.items():
@@ -225,7 +232,7 @@ class Loop:
         views = (
             ProxyView(node, mesh, workload, credential)
             for node, workload in self._expected.nodes
-            if (credential := self._credentials.get(node.id))
+            if not self._is_of_revision(workload) and (credential := self._credentials.get(node.id))
         )
         configs = {}
         end = time.monotonic() + SLICE_S
@@ -236,6 +243,35 @@ class Loop:
                 await asyncio.sleep(0)
                 end = time.monotonic() + SLICE_S
         return configs
+
+    def _is_of_revision(self, workload: Workload | None) -> bool:
+        """Return whether an installed revision renders the configuration of a workload's proxy."""
+        return workload is not None and workload.revision in self._renderings.revisions
+
+    def _of_revisions(self, compiled: Compiled) -> Mapping[str, Configuration]:
+        """Return the newest configurations that revisions have rendered, with the proxies' secrets; mark those that are behind."""
+        before, self._joined = self._joined, {}
+        for proxy in (was_behind := self._behind):
+            proxy.is_behind = False
+        self._behind = []
+        for node, workload in self._expected.nodes if self._renderings.revisions else ():
+            if not self._is_of_revision(workload):
+                continue
+            proxy, rendered = self._fleet.expect(node.id), self._renderings.proxies.get(node.id)
+            if rendered is None or rendered.of is not compiled:
+                proxy.is_behind = True
+                self._behind.append(proxy)
+            if rendered is None:
+                proxy.config.set(None)  # if this control plane was a standby when the revision was not installed
+            elif credential := self._credentials.get(node.id):
+                secrets = self.memo.secret_resources(node.id, credential)
+                last = before.get(node.id)
+                if last is None or last[0] is not rendered.config or not last[1].has_same_parts_as(secrets):
+                    last = rendered.config, secrets, {**rendered.config, SECRET: secrets}
+                self._joined[node.id] = last
+        if self._behind != was_behind:
+            self._fleet.notify()
+        return {node_id: config for node_id, (_, _, config) in self._joined.items()}
 
     def _expect(self, mesh: Mesh) -> None:
         """Register the proxies of a mesh with the fleet, and request a certificate for each of them.
@@ -294,50 +330,6 @@ class Assignment(NamedTuple):
     config: Configuration
     share: int
     sampling: int | None
-
-
-class ExpectedProxies:
-    """The proxies that a mesh should have: the gateways, and a sidecar for each workload."""
-
-    def __init__(self, mesh: Mesh | None, host: HostProxies) -> None:
-        self.source = (mesh.workloads, mesh.gateway_pods, mesh.trust_domain) if mesh else None
-        self._mesh = mesh
-        self._host = host
-
-    @cached_property
-    def gateways(self) -> Sequence[Node]:
-        """The gateways of the host, and on a cluster the proxies of the Gateways' pods."""
-        return [*self._host.gateways, *map(gateway_proxy, self._mesh.gateway_pods if self._mesh else ())]
-
-    @cached_property
-    def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
-        """All proxies, each sidecar with its workload, and each gateway with None."""
-        workloads = self._mesh.workloads if self._mesh else ()
-        sidecars = [(sidecar(workload), workload) for workload in workloads]
-        return [
-            *((node, None) for node in self.gateways),
-            *(
-                (structs.replace(node, try_socket=self._host.try_sockets(node.id)), workload)
-                for node, workload in sidecars
-            ),
-        ]
-
-    @cached_property
-    def certificates(self) -> Mapping[str, CertificateSpec]:
-        """The identity and the DNS names that each proxy's certificate must contain, by node ID."""
-        domain = self._mesh.trust_domain if self._mesh else ""
-        return {
-            node.id: CertificateSpec(identity=workload.identity, subjects=workload.subjects)
-            if workload
-            else CertificateSpec(identity=gateway_id(domain))
-            for node, workload in self.nodes
-        }
-
-    @cached_property
-    def pods(self) -> Mapping[str, str]:
-        """The UID of each proxy's pod, by node ID."""
-        gateways = {gateway_proxy(pod).id: pod.uid for pod in (self._mesh.gateway_pods if self._mesh else ())}
-        return gateways | {node.id: workload.uid for node, workload in self.nodes if workload}
 
 
 class DurationHistogram:

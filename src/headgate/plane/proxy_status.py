@@ -72,6 +72,8 @@ def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> 
         )
     elif state == "Refused":
         message = f"{refusals[0].resource}: {refusals[0].message}"
+    elif state == "Lagging" and proxy.is_behind:
+        message = "its revision has not rendered the newest configuration"
     elif state == "Lagging" and proxy.config.get() is None:
         message = "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
     elif state == "Lagging":

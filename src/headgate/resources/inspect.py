@@ -34,6 +34,7 @@ InjectionSetting = Literal[
     "TLSConfig",
     "NamespaceLabel",
     "NamespaceName",
+    "Revision",
     "HostNetwork",
     "SystemNamespace",
 ]
@@ -189,7 +190,8 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 class Proxy(Answer, frozen=True, kw_only=True):
     """One proxy. A sidecar has the namespace and the name of its pod; a gateway is in `headgate-system`.
 
-    `service_account` belongs to the pod. `workloads` has the pod's controller and the owner of that, as `KIND/NAME`.
+    `service_account` belongs to the pod. `workloads` has the pod's controller and the owner of that, as `KIND/NAME`. `revision` is the
+    revision of headgate that renders its configuration; empty for the default one.
     """
 
     metadata: ObjectName
@@ -197,6 +199,7 @@ class Proxy(Answer, frozen=True, kw_only=True):
     status: ProxyStatus
     service_account: str = ""
     workloads: tuple[str, ...] = ()
+    revision: str = ""
     api_version: str = API_VERSION
     kind: str = "Proxy"
 

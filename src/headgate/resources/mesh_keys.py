@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
-from headgate.resources.core.pod_metadata import ANNOTATIONS_OF_PODS, INJECT
+from headgate.resources.core.pod_metadata import ANNOTATIONS_OF_PODS, INJECT, REVISION
 from headgate.resources.gateway_api.proxies import PARAMETERS, PROXY_OF, PROXY_OF_SERVICE
 from headgate.resources.mesh.canary.types import CANARY_WEIGHTS
 from headgate.resources.meta import Metadata
@@ -20,6 +20,7 @@ LABELS = frozenset(
     {
         INJECT,
         PARAMETERS,
+        REVISION,
         "headgate.dev/active",  # A replica of the control plane writes this label and the next one on its pod.
         "headgate.dev/converts",
     }

@@ -30,9 +30,9 @@ from headgate.objects.ports import Ports
 from headgate.option import parse_collector
 from headgate.options import By
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
-from headgate.plane.loop import HostProxies
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.predictions import PredictedControllers

@@ -68,6 +68,8 @@ class FleetProxy:
 
     `was_configured` is True once this headgate process, or possibly an earlier one, has sent it configuration. A
     disconnected proxy continues to use that configuration.
+
+    `is_behind` says that `config` is of an earlier build: the revision that renders it has not rendered the last one.
     """
 
     def __init__(self, node_id: str) -> None:
@@ -75,6 +77,7 @@ class FleetProxy:
         self.config = WantedConfig()
         self.session: Session | None = None
         self.was_configured = False
+        self.is_behind = False
         self.timestamps = Timestamps()
         self._end: Callable[[EndReason], None] | None = None
         # The session and its change count for which `_settled` was computed.
@@ -155,13 +158,13 @@ class FleetProxy:
         return self._settled
 
     def _up_to_date_session(self) -> Session | None:
-        """Give the session the wanted configuration and return it; None without a stream or a configuration."""
+        """Give the session the wanted configuration and return it; None without a stream or a current configuration."""
         session, config = self.session, self.config.get()
         if session is None or config is None:
             return None
         if session.config is not config:
             session.set_config(config)
-        return session
+        return None if self.is_behind else session
 
     def _has_all(self, session: Session) -> bool:
         missing = set(session.unacknowledged())

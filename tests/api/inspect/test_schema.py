@@ -66,6 +66,7 @@ OPEN = frozenset(
         "rules",
         "server",
         "service",
+        "revision",
         "serviceAccount",
         "sources",
         "subjectNames",

@@ -1,7 +1,7 @@
 """The installation on a real API server: it accepts every object, a repetition changes nothing, and all can be deleted."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,6 +19,12 @@ from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.options import MeshOptions
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
+REVISION = (
+    "/apis/apps/v1/namespaces/headgate-system/deployments/headgate-rev-canary",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate-rev-canary",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/headgate-rev-canary",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/headgate-rev-canary",
+)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPLITS = "trafficsplits.split.smi-spec.io"
 LINKERD = ORIGINS[0]
@@ -113,10 +119,37 @@ async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer
         "service/headgate-webhooks created (namespace headgate-system)",
         "clusterrole/headgate created",
     } <= set(lines)
+    await assert_a_revision_is_added_and_removed(cluster, headgate)
     with controller(cluster, "namespace"):
         assert (await headgate("uninstall"))[-1] == "headgate is removed"
     assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
+    for path in REVISION:
+        assert cluster.call("GET", path)[0] == 404
     assert (await headgate("uninstall"))[-1] == "headgate is not installed"
+
+
+async def assert_a_revision_is_added_and_removed(
+    cluster: KubeApiServer, headgate: Callable[..., Awaitable[list[str]]]
+) -> None:
+    """Install a revision, which has the options of the installation and stays when these change; leave it for the uninstallation."""
+    refused = await headgate("install", "--revision", "canary", "--mtls", "strict")
+    assert "a revision has the options of the installation" in " ".join(refused)
+    added = ("install", "--revision", "canary", "--image", "headgate:2", "--timeout", "1s")
+    for _ in range(2):
+        lines = await headgate(*added)
+        assert "mutatingwebhookconfiguration/headgate-rev-canary created" in lines
+        deployment = cluster.call("GET", REVISION[0])[1]["spec"]["template"]["spec"]["containers"][0]
+        assert deployment["image"] == "headgate:2"
+        assert {"--namespaces=shop", "--revision", "canary"} <= set(deployment["args"])
+        lines = await headgate("uninstall", "--revision", "canary")
+        assert lines[0] == "mutatingwebhookconfiguration/headgate-rev-canary deleted"
+        assert "revision canary is removed" in lines
+        for path in REVISION:
+            assert cluster.call("GET", path)[0] == 404
+    await headgate(*added)
+    await headgate("install", "--timeout", "1s")
+    for path in REVISION:
+        assert cluster.call("GET", path)[0] == 200
 
 
 async def test_a_definition_is_deleted_although_no_replica_converts_its_objects(

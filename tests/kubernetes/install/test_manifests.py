@@ -7,7 +7,7 @@ import pytest
 
 from headgate.admission.injection import INJECT_LABELED
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
 from headgate.kubernetes.names import SERVER_NAMES
 from headgate.resources.registry import BUILT_IN, KINDS
 
@@ -254,3 +254,26 @@ def test_weights_that_are_quantities_may_be_whole_numbers() -> None:
         (schema,) = [one["schema"]["openAPIV3Schema"] for one in versions if one["name"] == version]
         weight = schema["properties"]["spec"]["properties"]["backends"]["items"]["properties"]["weight"]
         assert (weight["x-kubernetes-int-or-string"], "type" in weight) == (True, False)
+
+
+def test_the_objects_of_a_revision_select_only_its_pods_and_have_the_options_of_the_installation() -> None:
+    """The Services, webhooks and disruption budget of the default revision must not reach its replicas, nor the other way round."""
+    values = Values(image="headgate:2", options={"mtls": "strict", "namespaces": "shop"})
+    objects = {obj["kind"]: obj for obj in revision_manifests(values, "canary")}
+    template = objects["Deployment"]["spec"]["template"]
+    labels, (container,) = template["metadata"]["labels"], template["spec"]["containers"]
+    assert container["args"][-2:] == ["--revision", "canary"]
+    assert "--mtls=strict" in container["args"]
+    for obj in manifests(values):
+        if obj["kind"] == "Service":
+            assert not obj["spec"]["selector"].items() <= labels.items()
+    selector = objects["Service"]["spec"]["selector"]
+    assert selector.items() <= labels.items()
+    default = found("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert not selector.items() <= default.items()
+    for hook in objects["MutatingWebhookConfiguration"]["webhooks"]:
+        assert hook["clientConfig"]["service"]["name"] == objects["Service"]["metadata"]["name"]
+        requirements = hook["namespaceSelector"]["matchExpressions"]
+        assert {"key": "headgate.dev/rev", "operator": "In", "values": ["canary"]} in requirements
+        assert {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop"]} in requirements
+    assert all(obj["metadata"]["labels"]["headgate.dev/rev"] == "canary" for obj in objects.values())

@@ -28,8 +28,9 @@ from headgate.model.identities import PrivateText
 from headgate.model.routing import GatewayPort, ListenerCertificate, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status

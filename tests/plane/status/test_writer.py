@@ -20,8 +20,9 @@ from headgate.kinds import SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
+from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
-from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.loop import Loop
 from headgate.plane.status import slices, takeover, work_queue, writer
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.decode import check

@@ -22,7 +22,7 @@ from headgate.kubernetes.names import DEPLOYMENT_PATH, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Reviewer, Role, describe, permissions_of
 from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.options import OPTIONS, MeshOptions, given_options
-from headgate.resources.core.pod_metadata import SIDECAR
+from headgate.resources.core.pod_metadata import REVISION, SIDECAR
 from headgate.resources.gateway_api.gateway import OWN_CLASS
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
 from headgate.resources.meta import Object, annotations_of, epoch_seconds, labels_of
@@ -42,7 +42,7 @@ _PRUNED = (
     ("apps/v1", "daemonsets", "DaemonSet"),
     ("v1", "serviceaccounts", "ServiceAccount"),
 )
-_OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
+_OWN = ",".join((*(f"{name}={value}" for name, value in LABELS.items()), f"!{REVISION}"))
 log = logging.getLogger(__name__)
 _OWN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 
@@ -267,7 +267,7 @@ class Installer:
 
     async def _is_ready(self) -> bool:
         try:
-            if not _is_rolled_out(await self._client.get(DEPLOYMENT_PATH)) or await self.ending_replicas():
+            if not is_rolled_out(await self._client.get(DEPLOYMENT_PATH)) or await self.ending_replicas():
                 return False
             if not await self._existing(_INSPECT_API):  # --no-aggregated-apis
                 return True
@@ -363,7 +363,8 @@ def _still_serves(pod: Object, now: float) -> bool:
     return now < end and any("running" in (status.get("state") or {}) for status in statuses)
 
 
-def _is_rolled_out(deployment: Object) -> bool:
+def is_rolled_out(deployment: Object) -> bool:
+    """Return whether all replicas of a Deployment are of its newest template, and ready."""
     status, replicas = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "readyReplicas")]
     observed = int(status.get("observedGeneration", 0))

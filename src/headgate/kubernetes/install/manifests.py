@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
 from headgate.api.aggregated_server import api_services
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.node_agent import NAMESPACE_LABELS, RULES, daemon_set_spec
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
+from headgate.kubernetes.install.webhook_configurations import (
+    injection_webhooks,
+    service_of_webhooks,
+    validation_webhooks,
+)
 from headgate.kubernetes.names import (
     ACTIVE,
     API_PORT,
@@ -18,23 +21,23 @@ from headgate.kubernetes.names import (
     NAME,
     NAMESPACE,
     NODE_AGENT,
+    REVISION_PREFIX,
     WEBHOOK_PORT,
     WEBHOOKS,
     XDS_PORT,
 )
 from headgate.kubernetes.permissions import Role, RoleRule
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.options import NEVER_INJECTED, OPTIONS, IssuerRef, MeshOptions, pod_arguments
-from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
+from headgate.options import OPTIONS, IssuerRef, MeshOptions, pod_arguments
+from headgate.resources.core.pod_metadata import INJECT, REVISION
 from headgate.resources.meta import Object, Value
 
 USER = 65532  # the user ID of the control plane; the image needs no entry for it
-_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
 MANAGED_BY = "app.kubernetes.io/managed-by"
 LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _SERVICE = f"{NAMESPACE}/{NAME}"
-_SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
+_ADMISSION = "admissionregistration.k8s.io/v1"
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -79,7 +82,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
     mesh = values.mesh
     return (
         _namespace(values),
-        *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _service_of_webhooks(CONVERSION)})),
+        *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": service_of_webhooks(CONVERSION)})),
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
         *_roles(values),
@@ -89,16 +92,54 @@ def manifests(values: Values) -> tuple[Object, ...]:
         *(_node_agent(values) if mesh.node_agent else ()),
         _disruption_budget(values),
         _network_policy(),
-        _injection(mesh.namespaces),
-        _validation(mesh.namespaces),
+        _mutating(injection_webhooks(mesh.namespaces)),
+        _object(
+            _ADMISSION,
+            "ValidatingWebhookConfiguration",
+            NAME,
+            namespace="",
+            webhooks=validation_webhooks(mesh.namespaces),
+        ),
         *map(_labeled, api_services(_SERVICE, b"", mesh)),
     )
+
+
+def revision_manifests(values: Values, revision: str) -> tuple[Object, ...]:
+    """Return the objects of a revision beside the default one, whose options it has: `values` differ in the image and the replicas.
+
+    Its replicas have the ServiceAccount of the default one. They are in no Service of the default one, and in no disruption budget.
+    """
+    name = f"{REVISION_PREFIX}{revision}"
+    selector = {"app.kubernetes.io/name": name}
+    port = {"name": "https", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"}
+    deployment = _deployment(values, name, selector, ["--revision", revision])
+    of_revision = {"key": REVISION, "operator": "In", "values": [revision]}
+    injection = injection_webhooks(values.mesh.namespaces, name, of_revision)
+    webhooks = ("mutatingwebhookconfigurations",)
+    rule = RoleRule("admissionregistration.k8s.io", webhooks, ("get", "update"), "its webhooks fail", (name,))
+    objects = (
+        _object(f"{_RBAC}/v1", "ClusterRole", name, namespace="", rules=[_rule(rule)]),
+        _binding(Role("ClusterRole", name, "", (rule,))),
+        _object("v1", "Service", name, spec={"selector": selector, "ports": [port]}),
+        deployment,
+        _network_policy(name, selector, (WEBHOOK_PORT,)),
+        _mutating(injection, name),
+    )
+    return tuple(_of_revision(obj, revision) for obj in objects)
+
+
+def _of_revision(obj: Object, revision: str) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {**obj["metadata"]["labels"], REVISION: revision}}}
 
 
 def is_own_api_service(obj: Object) -> bool:
     """Return whether an APIService names headgate's Service; another server of custom metrics may have the same APIService."""
     service = obj["spec"].get("service") or {}
     return (service.get("namespace"), service.get("name")) == (NAMESPACE, NAME)
+
+
+def _mutating(hooks: Sequence[Object], name: str = NAME) -> Object:
+    return _object(_ADMISSION, "MutatingWebhookConfiguration", name, namespace="", webhooks=hooks)
 
 
 def _labeled(obj: Object) -> Object:
@@ -168,21 +209,26 @@ def _services() -> tuple[Object, ...]:
     )
 
 
-def _deployment(values: Values) -> Object:
+def _deployment(
+    values: Values, name: str = NAME, selector: Mapping[str, str] = _SELECTOR, arguments: Sequence[str] = ()
+) -> Object:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     spec = {
         "replicas": values.replicas,
-        "selector": {"matchLabels": dict(_SELECTOR)},
+        "selector": {"matchLabels": dict(selector)},
         "strategy": strategy,
-        "template": {"metadata": {"labels": {**LABELS, INJECT: "false"}}, "spec": _pod(values)},
+        "template": {
+            "metadata": {"labels": {**LABELS, **selector, INJECT: "false"}},
+            "spec": _pod(values, selector, arguments),
+        },
     }
-    return _object("apps/v1", "Deployment", NAME, spec=spec)
+    return _object("apps/v1", "Deployment", name, spec=spec)
 
 
-def _pod(values: Values) -> Mapping[str, Any]:
+def _pod(values: Values, selector: Mapping[str, str], arguments: Sequence[str]) -> Mapping[str, Any]:
     apart = {
         "weight": 100,
-        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(selector)}},
     }
     secrets = [{"name": name} for name in values.mesh.pull_secrets]
     return {
@@ -191,19 +237,19 @@ def _pod(values: Values) -> Mapping[str, Any]:
         "priorityClassName": "system-cluster-critical",
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
-        "containers": [_container(values)],
+        "containers": [_container(values, arguments)],
         "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
     }
 
 
-def _container(values: Values) -> Mapping[str, Any]:
+def _container(values: Values, arguments: Sequence[str]) -> Mapping[str, Any]:
     ports = {"grpc-xds": XDS_PORT, "webhooks": WEBHOOK_PORT, "https": API_PORT}
     return {
         "name": NAME,
         "image": values.image,
         "imagePullPolicy": values.pull_policy,
         "command": ["headgate", "control-plane"],
-        "args": pod_arguments(values.options),
+        "args": [*pod_arguments(values.options), *arguments],
         "env": [
             {"name": "HEADGATE_IMAGE", "value": values.image},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -246,117 +292,19 @@ def _disruption_budget(values: Values) -> Object:
     return _object(values.budget_version, "PodDisruptionBudget", NAME, spec=spec)
 
 
-def _network_policy() -> Object:
-    """Return the NetworkPolicy, which allows connections to the three ports from any source.
+def _network_policy(
+    name: str = NAME,
+    selector: Mapping[str, str] = _SELECTOR,
+    numbers: Sequence[int] = (XDS_PORT, WEBHOOK_PORT, API_PORT),
+) -> Object:
+    """Return the NetworkPolicy, which allows connections to the ports of replicas from any source.
 
     The API server is not a pod, so no selector can allow only its connections.
     """
-    ports = [{"protocol": "TCP", "port": port} for port in (XDS_PORT, WEBHOOK_PORT, API_PORT)]
+    ports = [{"protocol": "TCP", "port": port} for port in numbers]
     spec = {
-        "podSelector": {"matchLabels": dict(_SELECTOR)},
+        "podSelector": {"matchLabels": dict(selector)},
         "policyTypes": ["Ingress"],
         "ingress": [{"ports": ports}],
     }
-    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, spec=spec)
-
-
-def _service_of_webhooks(name: str = WEBHOOKS) -> dict[str, Any]:
-    return {"namespace": NAMESPACE, "name": name, "port": 443}
-
-
-def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
-    return {
-        "name": f"{name}.headgate.dev",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"service": {**_service_of_webhooks(), "path": path}},
-        **more,
-    }
-
-
-def _injection(namespaces: Sequence[str]) -> Object:
-    """Return the webhooks of injection: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
-
-    The first one has a path of its own, so that the label holds as the API server knows it.
-    The first two fail closed, because these pods must not start without a sidecar. The third one is for pods that get a
-    sidecar by their annotation, by a TLSConfig or by `--sidecars all`. It must not stop other pods, so it fails open.
-    """
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
-    labeled, unlabeled = ({"key": INJECT, "operator": operator} for operator in ("Exists", "DoesNotExist"))
-    not_opted_out = {"key": INJECT, "operator": "NotIn", "values": list(NOT_INJECTED)}
-    injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)})
-    elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)})
-    hooks = [
-        _webhook("namespaces", INJECT_LABELED, failurePolicy="Fail", rules=rules, namespaceSelector=injected),
-        _webhook(
-            "pods",
-            "/inject",
-            failurePolicy="Fail",
-            rules=rules,
-            namespaceSelector=elsewhere,
-            objectSelector={"matchExpressions": [labeled, not_opted_out]},
-        ),
-        _webhook(
-            "unlabeled-pods",
-            "/inject",
-            failurePolicy="Ignore",
-            timeoutSeconds=_SHORT_S,
-            rules=rules,
-            namespaceSelector=elsewhere,
-            objectSelector={"matchExpressions": [unlabeled]},
-        ),
-    ]
-    return _object(
-        "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", NAME, namespace="", webhooks=hooks
-    )
-
-
-def _selector(namespaces: Sequence[str], *requirements: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a selector of namespaces, of all if none are given, without those that a webhook must never delay.
-
-    Kubernetes 1.21 and newer write the label with their names.
-    """
-    names = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(NEVER_INJECTED)}
-    return {"matchExpressions": [*requirements, names, *_only(namespaces).get("matchExpressions", ())]}
-
-
-def _only(namespaces: Sequence[str]) -> dict[str, Any]:
-    limit = {"key": NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
-    return {"matchExpressions": [limit]} if namespaces else {}
-
-
-def _validation(namespaces: Sequence[str]) -> Object:
-    def rule(
-        groups: Sequence[str], *resources: str, operations: Sequence[str] = ("CREATE", "UPDATE")
-    ) -> dict[str, Any]:
-        fields = {"operations": list(operations), "resources": list(resources)}
-        return {"apiGroups": list(groups), "apiVersions": ["*"], **fields}
-
-    workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
-    short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}
-    hooks = [
-        _webhook(
-            "objects",
-            "/validate",
-            failurePolicy="Ignore",
-            timeoutSeconds=5,
-            rules=[rule(_GROUPS, "*")],
-            namespaceSelector=_only(namespaces),
-        ),
-        # Only for warnings. While no control plane answers, it delays the deletion of an object by this time at most.
-        _webhook(
-            "deletions",
-            "/validate",
-            failurePolicy="Ignore",
-            timeoutSeconds=_SHORT_S,
-            rules=[rule(_GROUPS, "*", operations=["DELETE"])],
-            namespaceSelector=_only(namespaces),
-        ),
-        # Only for warnings: Kubernetes itself validates Services.
-        _webhook("services", "/validate", rules=[rule([""], "services")], **{**short, "timeoutSeconds": 5}),
-        _webhook("labels", "/validate", rules=[rule([""], "namespaces")], **short),
-        _webhook("workloads", "/validate", rules=workloads, **short),
-    ]
-    return _object(
-        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", NAME, namespace="", webhooks=hooks
-    )
+    return _object("networking.k8s.io/v1", "NetworkPolicy", name, spec=spec)

@@ -20,14 +20,17 @@ class Installed(NamedTuple):
     mesh: MeshOptions
 
 
-async def installed(client: Client) -> Installed:
-    """Return the installation of a cluster. Raises HeadgateError if there is none, or if it has options of another version."""
+async def installed(client: Client, *, by_any_tool: bool = False) -> Installed:
+    """Return the installation of a cluster. Raises HeadgateError if there is none, or if it has options of another version.
+
+    Unless `by_any_tool`, also raises it if another tool than `headgate install` manages it, such as Helm.
+    """
     try:
         deployment = await client.get(DEPLOYMENT_PATH)
     except NotFound:
         raise HeadgateError("headgate is not installed on this cluster; run `headgate install`") from None
     manager = labels_of(deployment).get(MANAGED_BY)
-    if manager != NAME:
+    if manager != NAME and not by_any_tool:
         raise HeadgateError(
             f"{manager or 'another tool'} manages this installation; upgrade it by that tool (`helm upgrade`)"
         )

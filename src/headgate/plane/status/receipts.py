@@ -241,23 +241,24 @@ class AckStates:
     """Caches the state of each proxy. Proxies with equal states share one instance."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[ProxyConfig | None, Session | None, int, AckState]] = {}
+        self._of: dict[str, tuple[ProxyConfig | None, bool, Session | None, int, AckState]] = {}
         self._instances: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
         self._groups: WeakValueDictionary[tuple[int, int, int], ProxyGroup] = WeakValueDictionary()
 
     def of(self, proxy: FleetProxy) -> AckState:
         """Return the current state of a proxy."""
         config, session = proxy.config.get(), proxy.session
+        count = session.change_count if session else 0
         last = self._of.get(proxy.id)
-        if last and last[0] is config and last[1] is session and (session is None or last[2] == session.change_count):
-            return last[3]
+        if last and last[0] is config and last[2] is session and (last[1], last[3]) == (proxy.is_behind, count):
+            return last[4]
         out_of_sync = proxy.out_of_sync(MAX_NAMED)
         refused = () if out_of_sync is not None and not out_of_sync else tuple(proxy.rejections())
         key = self._group(config) if config is not None else None, out_of_sync, refused, is_sidecar(proxy.id)
         state = self._instances.get(key)
         if state is None:
             state = self._instances[key] = AckState(*key[:3], is_sidecar=key[3])
-        self._of[proxy.id] = config, session, session.change_count if session else 0, state
+        self._of[proxy.id] = config, proxy.is_behind, session, session.change_count if session else 0, state
         return state
 
     def keep(self, node_ids: Collection[str]) -> None:

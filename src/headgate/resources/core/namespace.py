@@ -7,7 +7,13 @@ from headgate.errors import Cause
 from headgate.kinds import names_of
 from headgate.resources import cells
 from headgate.resources.columns import AGE, NAME, Column
-from headgate.resources.core.pod_metadata import INJECT, inject_causes, redirection_causes, trace_sampling_causes
+from headgate.resources.core.pod_metadata import (
+    INJECT,
+    REVISION,
+    inject_causes,
+    redirection_causes,
+    trace_sampling_causes,
+)
 from headgate.resources.core.proxy_annotations import proxy_annotation_causes
 from headgate.resources.kind import Kind
 from headgate.resources.meta import Object, Resource, part
@@ -24,8 +30,9 @@ def namespace_causes(obj: Object) -> Iterator[Cause]:
     """
     metadata = part(obj, "metadata")
     yield from inject_causes(part(metadata, "labels"), "metadata.labels")
-    if INJECT in part(metadata, "annotations"):
-        yield Cause(f"metadata.annotations.{INJECT}", "has no effect on a Namespace; write it in metadata.labels")
+    for key in (INJECT, REVISION):
+        if key in part(metadata, "annotations"):
+            yield Cause(f"metadata.annotations.{key}", "has no effect on a Namespace; write it in metadata.labels")
     yield from trace_sampling_causes(part(metadata, "annotations"), "metadata.annotations")
     yield from proxy_annotation_causes(part(metadata, "annotations"), "metadata.annotations")
     yield from redirection_causes(part(metadata, "annotations"), "metadata.annotations")

@@ -44,6 +44,9 @@ ADDED = "headgate.dev/sidecar-generations"
 CONFLICTS = "headgate.dev/sidecar-conflicts"
 """Annotation of a pod, written by injection: what a Sidecar did not add because the pod already
 uses the name, `monitoring/containers/agent`."""
+REVISION = "headgate.dev/rev"
+"""Label of a namespace: the revision of headgate that injects sidecars into its new pods. Annotation of a pod, written by
+injection: the revision that has injected its sidecar, and whose compiler configures it."""
 PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` if `headgate run` starts its process instead of the local runtime."""
 EXTERNAL = "external"
@@ -65,6 +68,7 @@ ANNOTATIONS_OF_PODS = frozenset(
         PROCESS,
         PROCESS_ID,
         REDIRECTION,
+        REVISION,
         SIDECAR,
         *PROXY_ANNOTATIONS,
     }

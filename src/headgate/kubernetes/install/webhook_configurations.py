@@ -1,0 +1,118 @@
+"""The webhooks of an installation: of injection, and of validation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.kubernetes.names import NAMESPACE, WEBHOOKS
+from headgate.options import NEVER_INJECTED
+from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
+from headgate.resources.meta import Object
+
+_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
+_SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
+
+
+def service_of_webhooks(name: str = WEBHOOKS) -> dict[str, Any]:
+    """Return the reference to a Service of webhooks."""
+    return {"namespace": NAMESPACE, "name": name, "port": 443}
+
+
+def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": f"{name}.headgate.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {**service_of_webhooks(), "path": path}},
+        **more,
+    }
+
+
+def injection_webhooks(
+    namespaces: Sequence[str], service: str = WEBHOOKS, *requirements: Mapping[str, Any]
+) -> Sequence[Object]:
+    """Return the webhooks of injection: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
+
+    Those of a revision have further `requirements` of namespaces, and another `service`. The first one has a path of its own, so that the label holds as the API server knows it.
+    The first two fail closed, because these pods must not start without a sidecar. The third one is for pods that get a
+    sidecar by their annotation, by a TLSConfig or by `--sidecars all`. It must not stop other pods, so it fails open.
+    """
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    labeled, unlabeled = ({"key": INJECT, "operator": operator} for operator in ("Exists", "DoesNotExist"))
+    not_opted_out = {"key": INJECT, "operator": "NotIn", "values": list(NOT_INJECTED)}
+    injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)}, *requirements)
+    elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)}, *requirements)
+    hooks = [
+        _webhook("namespaces", INJECT_LABELED, failurePolicy="Fail", rules=rules, namespaceSelector=injected),
+        _webhook(
+            "pods",
+            "/inject",
+            failurePolicy="Fail",
+            rules=rules,
+            namespaceSelector=elsewhere,
+            objectSelector={"matchExpressions": [labeled, not_opted_out]},
+        ),
+        _webhook(
+            "unlabeled-pods",
+            "/inject",
+            failurePolicy="Ignore",
+            timeoutSeconds=_SHORT_S,
+            rules=rules,
+            namespaceSelector=elsewhere,
+            objectSelector={"matchExpressions": [unlabeled]},
+        ),
+    ]
+    for hook in hooks:
+        hook["clientConfig"]["service"]["name"] = service
+    return hooks
+
+
+def _selector(namespaces: Sequence[str], *requirements: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a selector of namespaces, of all if none are given, without those that a webhook must never delay.
+
+    Kubernetes 1.21 and newer write the label with their names.
+    """
+    names = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(NEVER_INJECTED)}
+    return {"matchExpressions": [*requirements, names, *_only(namespaces).get("matchExpressions", ())]}
+
+
+def _only(namespaces: Sequence[str]) -> dict[str, Any]:
+    limit = {"key": NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
+    return {"matchExpressions": [limit]} if namespaces else {}
+
+
+def validation_webhooks(namespaces: Sequence[str]) -> Sequence[Object]:
+    """Return the webhooks of validation, which fail open."""
+
+    def rule(
+        groups: Sequence[str], *resources: str, operations: Sequence[str] = ("CREATE", "UPDATE")
+    ) -> dict[str, Any]:
+        fields = {"operations": list(operations), "resources": list(resources)}
+        return {"apiGroups": list(groups), "apiVersions": ["*"], **fields}
+
+    workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
+    short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}
+    return [
+        _webhook(
+            "objects",
+            "/validate",
+            failurePolicy="Ignore",
+            timeoutSeconds=5,
+            rules=[rule(_GROUPS, "*")],
+            namespaceSelector=_only(namespaces),
+        ),
+        # Only for warnings. While no control plane answers, it delays the deletion of an object by this time at most.
+        _webhook(
+            "deletions",
+            "/validate",
+            failurePolicy="Ignore",
+            timeoutSeconds=_SHORT_S,
+            rules=[rule(_GROUPS, "*", operations=["DELETE"])],
+            namespaceSelector=_only(namespaces),
+        ),
+        # Only for warnings: Kubernetes itself validates Services.
+        _webhook("services", "/validate", rules=[rule([""], "services")], **{**short, "timeoutSeconds": 5}),
+        _webhook("labels", "/validate", rules=[rule([""], "namespaces")], **short),
+        _webhook("workloads", "/validate", rules=workloads, **short),
+    ]

@@ -1,0 +1,188 @@
+"""The protocol between the active control plane and a revision: the revision compiles and renders, the active one serves.
+
+A request has the versions of the objects that the active control plane has compiled, and the TLS modes of workloads. The revision,
+which watches the objects itself, waits until it has read them in these versions or later ones. So its configurations are at least
+as new as the build for which they are requested. Secrets are not rendered: no key leaves the active control plane.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from headgate.compiler.compile import Compiler
+from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.config import ORDER, RUNTIME, SECRET, Configuration, Encoded, Resources
+from headgate.envoy.encode import EMPTY_CONFIGURATION, Memo, encode_all
+from headgate.envoy.view import ProxyView
+from headgate.latest import until
+from headgate.model.identities import Credential, PrivateText
+from headgate.model.routing import TlsMode
+from headgate.plane.expected_proxies import ExpectedProxies, HostProxies
+from headgate.plane.feed import COMPILED, GROUP_KINDS, Feed
+from headgate.resources.meta import Key, Value
+from headgate.settings import Settings
+
+CONTRACT = 1
+"""The number of what both sides must understand alike: this protocol, the names of resources, and the metrics that they report."""
+WATCHED_S = 1.0
+"""The wait for watched changes, after which the kinds are listed: an object may have a later version than the requested one."""
+RENDERED = tuple(type_url for type_url in ORDER if type_url not in (SECRET, RUNTIME))
+_PRESENT = Credential(chain="", key=PrivateText(""), roots="")
+"""Stands for the certificate of a proxy: every proxy gets one before its first configuration."""
+
+
+class ObjectVersion(Value, frozen=True, kw_only=True):
+    """The version of an object that a build has; empty for a deleted object."""
+
+    key: Key
+    version: str
+
+
+class RenderRequest(Value, frozen=True, kw_only=True):
+    """The request: `changed` has the objects since the last request, None for all. `held` has the sets that the client keeps."""
+
+    contract: int = CONTRACT
+    changed: tuple[ObjectVersion, ...] | None = None
+    modes: Mapping[str, TlsMode] = {}
+    held: tuple[str, ...] = ()
+
+
+class WireResource(Value, frozen=True, kw_only=True):
+    """An encoded resource (`envoy.config.Encoded`)."""
+
+    body: bytes
+    digest: str
+    needs: tuple[str, ...] = ()
+
+
+class RenderResponse(Value, frozen=True, kw_only=True):
+    """The response: for each proxy and type the IDs of two sets, shared and own, and the sets that the client lacks."""
+
+    contract: int = CONTRACT
+    proxies: Mapping[str, Mapping[str, tuple[str, str]]] = {}
+    sets: Mapping[str, Mapping[str, WireResource]] = {}
+
+
+class ConfigRenderer:
+    """Renders the configurations for one revision's proxies, in the revision's own process."""
+
+    def __init__(self, revision: str, feed: Feed, host: HostProxies, settings: Settings) -> None:
+        self._revision = revision
+        self._feed = feed
+        self._host = host
+        self._settings = settings
+        self._compiler, self._memo = Compiler(), Memo()
+        self._turn = asyncio.Lock()
+
+    async def render(self, request: RenderRequest) -> RenderResponse:
+        """Return the configurations for all of the revision's proxies, with objects at least as new as in the request."""
+        if request.contract != CONTRACT:
+            return RenderResponse()
+        await self._wait_read(request.changed)
+        async with self._turn:
+            snapshot = self._feed.snapshot.get()
+            if snapshot is None:
+                raise AssertionError("unreachable: the feed has read all objects")
+            return await asyncio.to_thread(self._response, snapshot, request)
+
+    def _response(self, snapshot: Snapshot, request: RenderRequest) -> RenderResponse:
+        compiled = self._compiler.compile(snapshot, self._settings, request.modes)
+        self._memo.begin_build()
+        views = (
+            ProxyView(node, compiled.mesh, workload, _PRESENT)
+            for node, workload in ExpectedProxies(compiled.mesh, self._host).nodes
+            if workload and workload.revision == self._revision
+        )
+        return response(dict(filter(None, encode_all(views, self._memo))), request.held)
+
+    async def _wait_read(self, changed: Sequence[ObjectVersion] | None) -> None:
+        """Wait until the snapshot has objects in these versions, or in later ones, which only a list shows."""
+        if changed is None:
+            await self._feed.wait_until_current()
+            return
+        read = [each for each in changed if (each.key.group, each.key.kind) in GROUP_KINDS]
+        try:
+            async with asyncio.timeout(WATCHED_S):
+                await until(lambda: all(self._feed.has_read(each.key, each.version) for each in read), self._feed.seen)
+        except TimeoutError:
+            kinds = {(each.key.group, each.key.kind) for each in read}
+            await self._feed.wait_until_current(*(kind for kind in COMPILED if (kind.group, kind.kind) in kinds))
+
+
+def response(configs: Mapping[str, Configuration], held: Sequence[str]) -> RenderResponse:
+    """Return configurations as a response, without the sets that the client holds."""
+    proxies: dict[str, Mapping[str, tuple[str, str]]] = {}
+    sets: dict[str, Mapping[str, Encoded]] = {}
+    ids: dict[int, str] = {}  # by the identity of mappings, which `configs` keeps alive
+
+    def id_of(resources: Mapping[str, Encoded]) -> str:
+        if id(resources) not in ids:
+            ids[id(resources)] = _set_id(resources)
+            sets[ids[id(resources)]] = resources
+        return ids[id(resources)]
+
+    for node_id, config in configs.items():
+        proxies[node_id] = {
+            type_url: (id_of(config[type_url].common), id_of(config[type_url].own)) for type_url in RENDERED
+        }
+    return RenderResponse(
+        proxies=proxies,
+        sets={
+            name: {
+                key: WireResource(body=entry.body, digest=entry.digest, needs=tuple(sorted(entry.needs)))
+                for key, entry in resources.items()
+            }
+            for name, resources in sets.items()
+            if name not in held
+        },
+    )
+
+
+def _set_id(resources: Mapping[str, Encoded]) -> str:
+    content = msgspec.json.encode([[name, each.digest, sorted(each.needs)] for name, each in resources.items()])
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+class ReceivedSets:
+    """The sets of a revision that the active control plane keeps, so that equal sets stay the same objects for its sessions."""
+
+    def __init__(self) -> None:
+        self._sets: Mapping[str, Mapping[str, Encoded]] = {}
+        self._resources: dict[tuple[str, str], Resources] = {}
+        self._configs: dict[str, tuple[Mapping[str, tuple[str, str]], Configuration]] = {}
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The IDs of the kept sets."""
+        return tuple(self._sets)
+
+    def take(self, answer: RenderResponse) -> Mapping[str, Configuration]:
+        """Return the configurations of a response by node ID, and forget the sets that it does not use."""
+        new = {name: dict(_decoded(resources)) for name, resources in answer.sets.items()}
+        used = {name for types in answer.proxies.values() for pair in types.values() for name in pair}
+        self._sets = {name: self._sets[name] if name in self._sets else new[name] for name in used}
+        before, self._configs = self._configs, {}
+        kept, self._resources = self._resources, {}
+        for node_id, types in answer.proxies.items():
+            last = before.get(node_id)
+            if last is None or last[0] != types:
+                config = {
+                    **EMPTY_CONFIGURATION,
+                    **{name: kept.get(pair) or self._joined(pair) for name, pair in types.items()},
+                }
+                last = types, config
+            self._resources |= {pair: last[1][name] for name, pair in types.items()}
+            self._configs[node_id] = last
+        return {node_id: config for node_id, (_, config) in self._configs.items()}
+
+    def _joined(self, pair: tuple[str, str]) -> Resources:
+        if pair not in self._resources:
+            self._resources[pair] = Resources(self._sets[pair[0]], self._sets[pair[1]])
+        return self._resources[pair]
+
+
+def _decoded(resources: Mapping[str, WireResource]) -> Iterator[tuple[str, Encoded]]:
+    for name, entry in resources.items():
+        yield name, Encoded(entry.body, entry.digest, frozenset(entry.needs))

@@ -1,0 +1,155 @@
+"""A revision renders the configurations of its proxies, and the active control plane serves them with what it knows about secrets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from msgspec import structs
+from tests.identity.fakes import FakeIssuer, Time
+from tests.make.objects import endpoint_slice, meshed_pod, service, split
+from tests.xds.client import XdsClient
+
+from headgate.envoy.config import CLUSTER, ENDPOINTS, SCOPES, SECRET
+from headgate.errors import Unavailable
+from headgate.identity.credentials import Credentials
+from headgate.latest import Latest, until
+from headgate.model.routing import PortRef
+from headgate.plane.expected_proxies import HostProxies
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Loop
+from headgate.plane.renderings import CONTRACT, ConfigRenderer, RenderRequest
+from headgate.plane.revisions import RevisionFollower
+from headgate.plane.status.receipts import Progress, Receipts, shared
+from headgate.resources.core.pod_metadata import REVISION
+from headgate.resources.meta import Key
+from headgate.settings import Settings
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet, FleetProxy
+
+FIRST, SECOND, OTHER = (f"sidecar/default/{name}" for name in ("client-1", "client-2", "other"))
+HOST = HostProxies()
+
+
+class Rig:
+    """An active control plane's loop, and a revision with a feed of its own, on one store."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.feed, self.revision_feed = Feed(self.store), Feed(self.store)
+        self.fleet = Fleet()
+        self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
+        self.loop = Loop(self.feed.snapshot, self.fleet, HOST, Settings(), self.credentials)
+        self.renderer = ConfigRenderer("next", self.revision_feed, HOST, Settings())
+        self.installed = Latest(frozenset({"next"}))
+        self.answers = True
+        self.contract = CONTRACT
+        self.follower = RevisionFollower(self.loop, self.feed, self.installed, self.call)
+
+    async def call(self, revision: str, body: bytes) -> bytes:
+        assert revision == "next"
+        if not self.answers:
+            raise Unavailable("connection refused")
+        answer = await self.renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
+        return msgspec.msgpack.encode(structs.replace(answer, contract=self.contract))
+
+    async def current(self, node_id: str) -> FleetProxy:
+        """Wait until a proxy has a configuration for the newest objects; return the proxy."""
+        await self.feed.wait_until_current()
+        snapshot = self.feed.snapshot.get()
+        assert snapshot
+
+        def is_current() -> bool:
+            compiled = self.loop.compiled.get()
+            return compiled is not None and compiled.revision >= snapshot.revision and node_id in self.fleet.proxies
+
+        await until(is_current, self.loop.compiled)
+        proxy = self.fleet.proxies[node_id]
+        await until(
+            lambda: proxy.config.get() is not None and not proxy.is_behind, proxy.config, self.fleet.change_count
+        )
+        return proxy
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    for obj in (
+        service("web", clusterIP="10.96.0.1"),
+        service("web-v1", clusterIP="10.96.0.2"),
+        service("web-v2", clusterIP="10.96.0.3"),
+        endpoint_slice("web-v1", ["10.1.0.8"], {"http": 8080}),
+        endpoint_slice("web-v2", ["10.1.0.9"], {"http": 8080}),
+        split("web", {"web-v1": 1, "web-v2": 1}),
+        meshed_pod("client-1", "10.1.0.1", annotations={REVISION: "next"}),
+        meshed_pod("client-2", "10.1.0.2", annotations={REVISION: "next"}),
+        meshed_pod("other", "10.1.0.3"),
+    ):
+        stored = await rig.store.create(obj)
+        if "status" in obj:
+            await rig.store.update({**stored, "status": obj["status"]}, subresource="status")
+    rig.follower.begin()
+    work = (rig.feed.run(), rig.revision_feed.run(), rig.credentials.run(), rig.loop.run(), rig.follower.run())
+    tasks = [asyncio.create_task(each) for each in work]
+    yield rig
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_proxy_of_a_revision_gets_what_the_revision_renders_with_its_own_secrets(rig: Rig) -> None:
+    """Equal versions render equal resources. Those that proxies share stay the same objects, so deltas are shared too."""
+    first, second, other = [await rig.current(node) for node in (FIRST, SECOND, OTHER)]
+    for type_url in (CLUSTER, ENDPOINTS, SCOPES):
+        own, default = (shared(proxy.config.get() or {}, type_url) for proxy in (first, other))
+        assert own == default != {}
+        assert own is shared(second.config.get() or {}, type_url) is not default
+    secrets = [(proxy.config.get() or {})[SECRET] for proxy in (first, other)]
+    assert secrets[0].keys() == secrets[1].keys()
+    assert secrets[0] != secrets[1]
+
+
+async def test_a_change_is_programmed_when_the_revision_has_rendered_it(rig: Rig) -> None:
+    """While the revision does not answer, its proxy keeps its configuration, counts as lagging, and delays no other proxy."""
+    port = PortRef("default/web", 8080)
+    proxies = [await rig.current(node) for node in (FIRST, SECOND, OTHER)]
+    clients = [XdsClient(proxy) for proxy in proxies]
+    for client in clients:
+        client.take()
+    assert Receipts(proxies).progress([port]) == Progress(holding=3)
+
+    rig.answers = False
+    before = proxies[0].config.get()
+    changed = await rig.store.get(Key("split.smi-spec.io", "TrafficSplit", "default", "web"))
+    await rig.store.update({**changed, "spec": split("web", {"web-v1": 3, "web-v2": 1})["spec"]})
+    await rig.current(OTHER)
+    clients[2].take()
+    assert Receipts(proxies).progress([port]) == Progress(holding=1, lagging=(FIRST, SECOND))
+    assert proxies[0].config.get() is before
+    await until(lambda: "next" in rig.follower.problems.get(), rig.follower.problems)
+    assert rig.follower.problems.get() == {"next": "connection refused"}
+
+    rig.answers = True
+    for node, client in ((FIRST, clients[0]), (SECOND, clients[1])):
+        await rig.current(node)
+        client.take()
+    assert Receipts(proxies).progress([port]) == Progress(holding=3)
+    assert shared(proxies[0].config.get() or {}, ENDPOINTS) == shared(proxies[2].config.get() or {}, ENDPOINTS)
+    await until(lambda: not rig.follower.problems.get(), rig.follower.problems)
+
+
+async def test_proxies_of_a_removed_revision_get_the_configuration_of_the_default_one(rig: Rig) -> None:
+    await rig.current(FIRST)
+    rig.installed.set(frozenset())
+    proxy, other = [await rig.current(node) for node in (FIRST, OTHER)]
+    await until(
+        lambda: shared(proxy.config.get() or {}, CLUSTER) is shared(other.config.get() or {}, CLUSTER), proxy.config
+    )
+
+
+async def test_a_revision_with_another_protocol_renders_nothing(rig: Rig) -> None:
+    rig.contract = CONTRACT + 1
+    await until(lambda: "next" in rig.follower.problems.get(), rig.follower.problems)
+    assert rig.follower.problems.get()["next"].startswith(f"it speaks version {CONTRACT + 1} of the protocol")
+    await rig.current(OTHER)
+    assert rig.fleet.proxies[FIRST].config.get() is None
