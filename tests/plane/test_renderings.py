@@ -11,14 +11,14 @@ from tests.make.objects import endpoint_slice, meshed_pod, service, split
 from tests.xds.client import XdsClient
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, SCOPES, SECRET
-from headgate.errors import Unavailable
+from headgate.errors import ProxyError, Unavailable
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.model.routing import PortRef
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
-from headgate.plane.renderings import CONTRACT, ConfigRenderer, RenderRequest
+from headgate.plane.renderings import CONTRACT, RENDERED, ConfigRenderer, ReceivedSets, RenderRequest, RenderResponse
 from headgate.plane.revisions import RevisionFollower
 from headgate.plane.status.receipts import Progress, Receipts, shared
 from headgate.resources.core.pod_metadata import REVISION
@@ -145,6 +145,13 @@ async def test_proxies_of_a_removed_revision_get_the_configuration_of_the_defaul
     await until(
         lambda: shared(proxy.config.get() or {}, CLUSTER) is shared(other.config.get() or {}, CLUSTER), proxy.config
     )
+
+
+def test_a_response_that_lacks_its_resources_is_refused() -> None:
+    """Also from a revision that lies: the active control plane serves all other proxies."""
+    pairs = {type_url: ("shared", "own") for type_url in RENDERED}
+    with pytest.raises(ProxyError, match="lacks 2 of 2 sets"):
+        ReceivedSets().take(RenderResponse(proxies={FIRST: pairs}))
 
 
 async def test_a_revision_with_another_protocol_renders_nothing(rig: Rig) -> None:

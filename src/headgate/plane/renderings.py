@@ -16,6 +16,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ORDER, RUNTIME, SECRET, Configuration, Encoded, Resources
 from headgate.envoy.encode import EMPTY_CONFIGURATION, Memo, encode_all
 from headgate.envoy.view import ProxyView
+from headgate.errors import ProxyError
 from headgate.latest import until
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import TlsMode
@@ -159,9 +160,14 @@ class ReceivedSets:
         return tuple(self._sets)
 
     def take(self, answer: RenderResponse) -> Mapping[str, Configuration]:
-        """Return the configurations of a response by node ID, and forget the sets that it does not use."""
+        """Return the configurations of a response by node ID, and forget the sets that it does not use.
+
+        Raises ProxyError if the response uses a set that it lacks and that is not held.
+        """
         new = {name: dict(_decoded(resources)) for name, resources in answer.sets.items()}
         used = {name for types in answer.proxies.values() for pair in types.values() for name in pair}
+        if lacking := used - self._sets.keys() - new.keys():
+            raise ProxyError(f"its response lacks {len(lacking)} of {len(used)} sets of resources")
         self._sets = {name: self._sets[name] if name in self._sets else new[name] for name in used}
         before, self._configs = self._configs, {}
         kept, self._resources = self._resources, {}
