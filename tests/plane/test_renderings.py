@@ -149,7 +149,7 @@ async def test_proxies_of_a_removed_revision_get_the_configuration_of_the_defaul
 
 def test_a_response_that_lacks_its_resources_is_refused() -> None:
     """Also from a revision that lies: the active control plane serves all other proxies."""
-    pairs = {type_url: ("shared", "own") for type_url in RENDERED}
+    pairs = dict.fromkeys(RENDERED, ("shared", "own"))
     with pytest.raises(ProxyError, match="lacks 2 of 2 sets"):
         ReceivedSets().take(RenderResponse(proxies={FIRST: pairs}))
 
