@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.gateway_api.servers import PROTOCOLS
+from tests.e2e.gateway_api.servers import PROTOCOLS, call_repeatedly
 from tests.wire import DEADLINE_S, Address, Answer, Backend, Network, Received, Request, ask_once
 
 PORT, CONTROL_PORT = 8080, 9100
@@ -40,6 +40,10 @@ class ControlledPod:
     def send(self, count: int, request: Request) -> Counter[str]:
         """Let the pod send a request `count` times, each on a connection of its own; return the answers by backend."""
         return Counter(self.call(ask=request, times=count))
+
+    def call_grpc(self, address: Address, count: int) -> Counter[str]:
+        """Let the pod send `count` calls over gRPC on one connection; return the answers by server."""
+        return Counter(self.call(call=address, times=count))
 
     def close(self) -> None:
         """Close the connection."""
@@ -97,6 +101,8 @@ def main() -> None:
             if "times" in command:
                 return Counter(network.run(ask_once(request)).answered_by for _ in range(command["times"]))
             return network.run(ask_once(request))
+        if "call" in command:
+            return call_repeatedly(Address(*command["call"]), command["times"])
         for name, value in command.get("set", {}).items():
             setattr(backend, name, value)
         return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs")}

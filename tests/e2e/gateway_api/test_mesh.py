@@ -24,6 +24,7 @@ from tests.e2e.gateway_api.objects import (
 from tests.e2e.gateway_api.site import Site
 from tests.wire import Address
 
+GRPC_PORT = 9000
 ECHO = {"group": "", "kind": "Service", "name": "echo", "port": 8080}
 
 
@@ -84,6 +85,22 @@ def test_weights_in_the_mesh(mesh_site: Site) -> None:
     assert answers.total() == 500
     assert abs(answers["v1"] - 350) <= mesh_site.new_cycles() - before, answers
     assert answers["v2"] == 500 - answers["v1"]
+
+
+@pytest.mark.conformance("MeshGRPCRouteWeight")
+def test_weights_of_calls_in_the_mesh(mesh_site: Site) -> None:
+    """Each ten calls in a row have the exact shares, unless the proxy begins with another ten in between."""
+    for name in NAMES:
+        mesh_site.start("grpc", f"grpc-{name}", port=GRPC_PORT)
+    parent = {"group": "", "kind": "Service", "name": "grpc-v3", "port": GRPC_PORT}
+    mesh_site.apply(
+        edge_route("app", rule_of("grpc-v1:70", "grpc-v2:30", port=GRPC_PORT), parent=parent, kind="GRPCRoute")
+    )
+    mesh_site.wait_for_parent("grpcroute/app", Accepted="Accepted", ResolvedRefs="ResolvedRefs")
+    address, before = mesh_site.address("grpc-v3", GRPC_PORT), mesh_site.new_cycles()
+    answers = mesh_site.host.call_in_mesh(address, 500)
+    assert abs(answers["grpc-v1"] - 350) <= mesh_site.new_cycles() - before, answers
+    assert answers["grpc-v2"] == 500 - answers["grpc-v1"]
 
 
 @pytest.mark.conformance(
