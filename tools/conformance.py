@@ -33,7 +33,9 @@ COMPARED = "2026-11-29"
 PROFILES: Mapping[str, tuple[str, ...]] = {
     "GATEWAY-HTTP": ("BackendTLSPolicy", "Gateway", "HTTPRoute", "ListenerSet"),
     "GATEWAY-GRPC": ("BackendTLSPolicy", "Gateway", "GRPCRoute", "ListenerSet"),
+    "GATEWAY-TCP": ("Gateway", "TCPRoute"),
     "MESH-HTTP": ("Mesh",),
+    "MESH-GRPC": ("Mesh",),
 }
 """The profiles that headgate claims, and the beginnings of the names of their extended features."""
 

@@ -1,4 +1,4 @@
-"""Find the attachments that an older route prevents or deprives of all traffic.
+"""Compare the attachments of routes with those of older routes.
 
 Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections; newer
 TCPRoutes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
