@@ -56,7 +56,8 @@ SUPPORTED = words(
     HTTPRouteBackendTimeout HTTPRouteDestinationPortMatching HTTPRouteHostRewrite HTTPRouteMethodMatching
     HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect HTTPRoutePathRewrite HTTPRoutePortRedirect
     HTTPRouteQueryParamMatching HTTPRouteRequestMirror HTTPRouteRequestMultipleMirrors HTTPRouteRequestPercentageMirror
-    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteSchemeRedirect
+    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteRetry HTTPRouteRetryBackendTimeout
+    HTTPRouteRetryConnectionError HTTPRouteSchemeRedirect
     MeshClusterIPMatching MeshHTTPRouteBackendRequestHeaderModification MeshHTTPRouteNamedRouteRule
     MeshHTTPRouteQueryParamMatching MeshHTTPRouteRedirectPath MeshHTTPRouteRedirectPort MeshHTTPRouteRewritePath
     MeshHTTPRouteSchemeRedirect

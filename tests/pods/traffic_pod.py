@@ -60,7 +60,7 @@ class PodBackend:
 
     def reset(self) -> None:
         """Reset the count of requests and all settings."""
-        self._pod.call(set={"requests": 0, "headers": {}, "hangs": False})
+        self._pod.call(set={"requests": 0, "headers": {}, "hangs": False, "faults": []})
 
     @property
     def requests(self) -> int:
@@ -86,6 +86,14 @@ class PodBackend:
     def hangs(self, value: bool) -> None:
         self._pod.call(set={"hangs": value})
 
+    @property
+    def faults(self) -> list[str]:
+        return list(self._pod.call()["faults"])
+
+    @faults.setter
+    def faults(self, value: list[str]) -> None:
+        self._pod.call(set={"faults": value})
+
 
 def main() -> None:
     """Serve until the pod ends."""
@@ -105,7 +113,7 @@ def main() -> None:
             return call_repeatedly(Address(*command["call"]), command["times"])
         for name, value in command.get("set", {}).items():
             setattr(backend, name, value)
-        return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs")}
+        return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs", "faults")}
 
     class Control(socketserver.StreamRequestHandler):
         def handle(self) -> None:

@@ -20,11 +20,13 @@ NAMES = ("v1", "v2", "v3")
 class SiteBackend(Protocol):
     """An HTTP server that answers with its name and counts requests.
 
-    Tests may set `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last request.
+    Tests may set `headers` (of all responses), `hangs` (to withhold responses) and `faults` (of the next requests, as in
+    `tests.wire.Backend`). `last` is the last request.
     """
 
     headers: Mapping[str, str]
     hangs: bool
+    faults: list[str]
 
     @property
     def address(self) -> Address: ...
