@@ -18,6 +18,8 @@ import uvloop
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
+RESET, HANG = "reset", "hang"
+"""Faults of a backend: it closes the connection without a response, or withholds the response."""
 LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -101,7 +103,8 @@ class Backend:
     """An HTTP server in the test's process that answers with its name and counts requests.
 
     Tests may set `status` and `headers` (of all responses), `failing` (a path that gets 500) and `hangs` (to withhold
-    responses). `last` is the last request.
+    responses). `faults` has what happens to the next requests instead: a status such as `503 Busy`, RESET, or HANG.
+    `last` is the last request.
     """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1", port: int = 0) -> None:
@@ -112,6 +115,7 @@ class Backend:
         self.headers: Mapping[str, str] = {}
         self.failing = ""
         self.hangs = False
+        self.faults: list[str] = []
         self.last = Received("", {})
         self.network = network
         self._server = network.run(self._listen(Address(address, port)))
@@ -153,12 +157,18 @@ class _Served(asyncio.Protocol):
             self._backend.requests += 1
             self._backend.last = Received(head.split()[1].decode(), _headers(head))
             self._backend.hosts[self._backend.last.headers.get("host", "")] += 1
+            fault = self._backend.faults.pop(0) if self._backend.faults else ""
+            if fault == RESET:
+                self._transport.abort()
+                return
             body = f"{self._backend.name}\n"
             fields = {**self._backend.headers, "content-length": len(body)}
-            status = "500 Failing" if self._backend.last.target == self._backend.failing else self._backend.status
+            status = (
+                "500 Failing" if self._backend.last.target == self._backend.failing else fault or self._backend.status
+            )
             lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in fields.items())]
             answer = "\r\n".join([*lines, "", body])
-            if not self._backend.hangs:
+            if not (self._backend.hangs or fault == HANG):
                 self._transport.write(answer.encode())
 
 

@@ -9,6 +9,7 @@ does not know the results.
 """
 
 import ast
+import json
 import re
 import sys
 import textwrap
@@ -25,19 +26,18 @@ GATEWAY_API, CLUSTER = TESTS / "e2e/gateway_api", TESTS / "pods/test_conformance
 REPORT = re.compile(
     r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
 )
-RELEASE = "v1.5.0"
-COMPARED = "2026-11-23"
-"""The day on which the lists below were compared with the suite."""
-
-PROFILES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = {
-    "GATEWAY-HTTP": (
-        frozenset({"Gateway", "HTTPRoute", "ReferenceGrant"}),
-        ("BackendTLSPolicy", "Gateway", "HTTPRoute", "ListenerSet"),
-    ),
-    "GATEWAY-GRPC": (frozenset({"Gateway", "GRPCRoute", "ReferenceGrant"}), ("Gateway", "ListenerSet")),
-    "MESH-HTTP": (frozenset({"HTTPRoute", "Mesh"}), ("Mesh",)),
+LISTS = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+"""The release's profiles with their core features, all features, and all tests of the suite with the features that each needs."""
+COMPARED = "2026-11-29"
+"""The day on which the lists were compared with the suite."""
+PROFILES: Mapping[str, tuple[str, ...]] = {
+    "GATEWAY-HTTP": ("BackendTLSPolicy", "Gateway", "HTTPRoute", "ListenerSet"),
+    "GATEWAY-GRPC": ("BackendTLSPolicy", "Gateway", "GRPCRoute", "ListenerSet"),
+    "GATEWAY-TCP": ("Gateway", "TCPRoute"),
+    "MESH-HTTP": ("Mesh",),
+    "MESH-GRPC": ("Mesh",),
 }
-"""The core features of each profile, and the beginnings of the names of its extended features."""
+"""The profiles that headgate claims, and the beginnings of the names of their extended features."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -45,6 +45,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+CORE = {profile: words(features) for profile, features in LISTS["profiles"].items()}
 SUPPORTED = words(
     """
     GatewayAddressEmpty GatewayHTTPListenerIsolation GatewayHTTPSListenerDetectMisdirectedRequests GatewayPort8080
@@ -55,89 +56,18 @@ SUPPORTED = words(
     HTTPRouteBackendTimeout HTTPRouteDestinationPortMatching HTTPRouteHostRewrite HTTPRouteMethodMatching
     HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect HTTPRoutePathRewrite HTTPRoutePortRedirect
     HTTPRouteQueryParamMatching HTTPRouteRequestMirror HTTPRouteRequestMultipleMirrors HTTPRouteRequestPercentageMirror
-    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteSchemeRedirect
+    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteRetry HTTPRouteRetryBackendTimeout
+    HTTPRouteRetryConnectionError HTTPRouteSchemeRedirect
     MeshClusterIPMatching MeshHTTPRouteBackendRequestHeaderModification MeshHTTPRouteNamedRouteRule
     MeshHTTPRouteQueryParamMatching MeshHTTPRouteRedirectPath MeshHTTPRouteRedirectPort MeshHTTPRouteRewritePath
     MeshHTTPRouteSchemeRedirect
     """
 )
-UNSUPPORTED = words(
-    """
-    BackendTLSPolicy BackendTLSPolicySANValidation
-    GatewayBackendClientCertificate GatewayFrontendClientCertificateValidation
-    GatewayFrontendClientCertificateValidationInsecureFallback GatewayInfrastructurePropagation
-    ListenerSet MeshConsumerRoute
-    """
-)
-"""The extended features of the release, by whether headgate has them."""
-
-TESTED: Mapping[str, str] = {
-    "Gateway": """GatewayClassObservedGenerationBump GatewayInvalidRouteKind GatewayInvalidTLSConfiguration
-        GatewayModifyListeners GatewayObservedGenerationBump""",
-    "Gateway ReferenceGrant": """GatewaySecretInvalidReferenceGrant GatewaySecretMissingReferenceGrant
-        GatewaySecretReferenceGrantAllInNamespace GatewaySecretReferenceGrantSpecific""",
-    "Gateway HTTPRoute": """GatewayWithAttachedRoutes HTTPRouteCrossNamespace HTTPRouteExactPathMatching
-        HTTPRouteHTTPSListener HTTPRouteHeaderMatching HTTPRouteHostnameIntersection HTTPRouteInvalidBackendRefUnknownKind
-        HTTPRouteInvalidCrossNamespaceParentRef HTTPRouteInvalidNonExistentBackendRef
-        HTTPRouteInvalidParentRefNotMatchingSectionName HTTPRouteListenerHostnameMatching HTTPRouteMatching
-        HTTPRouteMatchingAcrossRoutes HTTPRouteObservedGenerationBump HTTPRoutePathMatchOrder
-        HTTPRouteRedirectHostAndStatus HTTPRouteRequestHeaderModifier HTTPRouteServiceTypes HTTPRouteSimpleSameNamespace
-        HTTPRouteWeight""",
-    "Gateway HTTPRoute ReferenceGrant": """HTTPRouteInvalidCrossNamespaceBackendRef HTTPRouteInvalidReferenceGrant
-        HTTPRoutePartiallyInvalidViaInvalidReferenceGrant HTTPRouteReferenceGrant""",
-    "Gateway GRPCRoute": """GRPCExactMethodMatching GRPCRouteHeaderMatching GRPCRouteListenerHostnameMatching
-        GRPCRouteWeight""",
-    "Mesh": "MeshBasic",
-    "Mesh HTTPRoute": """MeshHTTPRouteMatching MeshHTTPRouteRedirectHostAndStatus MeshHTTPRouteRequestHeaderModifier
-        MeshHTTPRouteSimpleSameNamespace MeshHTTPRouteWeight MeshTrafficSplit""",
-    "Gateway GatewayAddressEmpty": "GatewayOptionalAddressValue",
-    "Gateway HTTPRoute GatewayPort8080": "GatewayWithAttachedRoutesWithPort8080",
-    "Gateway GatewayStaticAddresses": "GatewayStaticAddresses",
-    "Gateway HTTPRoute GatewayHTTPListenerIsolation": "GatewayHTTPListenerIsolation",
-    "Gateway HTTPRoute GatewayHTTPSListenerDetectMisdirectedRequests": "HTTPRouteHTTPSListenerDetectMisdirectedRequests",
-    "Gateway HTTPRoute GatewayPort8080 HTTPRoutePortRedirect HTTPRouteSchemeRedirect": "HTTPRouteRedirectPortAndScheme",
-    "Gateway GRPCRoute GRPCRouteNamedRouteRule": "GRPCRouteNamedRule",
-    "Gateway HTTPRoute HTTPRoute303RedirectStatusCode": "HTTPRoute303Redirect",
-    "Gateway HTTPRoute HTTPRoute307RedirectStatusCode": "HTTPRoute307Redirect",
-    "Gateway HTTPRoute HTTPRoute308RedirectStatusCode": "HTTPRoute308Redirect",
-    "Gateway HTTPRoute HTTPRouteBackendProtocolH2C": "HTTPRouteBackendProtocolH2C",
-    "Gateway HTTPRoute HTTPRouteBackendProtocolWebSocket": "HTTPRouteBackendProtocolWebSocket",
-    "Gateway HTTPRoute HTTPRouteBackendRequestHeaderModification": "HTTPRouteRequestHeaderModifierBackendWeights",
-    "Gateway HTTPRoute HTTPRouteBackendTimeout": "HTTPRouteTimeoutBackendRequest",
-    "Gateway HTTPRoute HTTPRouteCORS": "HTTPRouteCORS",
-    "Gateway HTTPRoute HTTPRouteDestinationPortMatching": "HTTPRouteInvalidParentRefNotMatchingListenerPort",
-    "Gateway HTTPRoute HTTPRouteHostRewrite": "HTTPRouteRewriteHost",
-    "Gateway HTTPRoute HTTPRouteMethodMatching": "HTTPRouteMethodMatching",
-    "Gateway HTTPRoute HTTPRouteNamedRouteRule": "HTTPRouteNamedRule",
-    "Gateway HTTPRoute HTTPRouteParentRefPort": """HTTPRouteInvalidParentRefSectionNameNotMatchingPort
-        HTTPRouteListenerPortMatching""",
-    "Gateway HTTPRoute HTTPRoutePathRedirect": "HTTPRouteRedirectPath",
-    "Gateway HTTPRoute HTTPRoutePathRewrite": "HTTPRouteRewritePath",
-    "Gateway HTTPRoute HTTPRoutePortRedirect": "HTTPRouteRedirectPort",
-    "Gateway HTTPRoute HTTPRouteQueryParamMatching": "HTTPRouteQueryParamMatching",
-    "Gateway HTTPRoute HTTPRouteRequestMirror": "HTTPRouteRequestMirror",
-    "Gateway HTTPRoute HTTPRouteRequestMultipleMirrors": "HTTPRouteRequestMultipleMirrors",
-    "Gateway HTTPRoute HTTPRouteRequestPercentageMirror": "HTTPRouteRequestPercentageMirror",
-    "Gateway HTTPRoute HTTPRouteRequestTimeout": "HTTPRouteTimeoutRequest",
-    "Gateway HTTPRoute HTTPRouteResponseHeaderModification": "HTTPRouteResponseHeaderModifier",
-    "Gateway HTTPRoute HTTPRouteSchemeRedirect": "HTTPRouteRedirectScheme",
-    "Mesh HTTPRoute MeshClusterIPMatching HTTPRouteResponseHeaderModification": "MeshFrontendHostname",
-    "Mesh HTTPRoute HTTPRouteResponseHeaderModification": "MeshFrontend",
-    "Mesh HTTPRoute HTTPRouteParentRefPort HTTPRouteResponseHeaderModification": "MeshPorts",
-    "Mesh HTTPRoute HTTPRoute303RedirectStatusCode": "MeshHTTPRoute303Redirect",
-    "Mesh HTTPRoute HTTPRoute307RedirectStatusCode": "MeshHTTPRoute307Redirect",
-    "Mesh HTTPRoute HTTPRoute308RedirectStatusCode": "MeshHTTPRoute308Redirect",
-    "Mesh HTTPRoute MeshHTTPRouteBackendRequestHeaderModification": "MeshHTTPRouteBackendRequestHeaderModifier",
-    "Mesh HTTPRoute MeshHTTPRouteNamedRouteRule": "MeshHTTPRouteNamedRule",
-    "Mesh HTTPRoute MeshHTTPRouteQueryParamMatching": "MeshHTTPRouteQueryParamMatching",
-    "Mesh HTTPRoute MeshHTTPRouteRedirectPath": "MeshHTTPRouteRedirectPath",
-    "Mesh HTTPRoute MeshHTTPRouteRedirectPort": "MeshHTTPRouteRedirectPort",
-    "Mesh HTTPRoute MeshHTTPRouteRewritePath": "MeshHTTPRouteRewritePath",
-    "Mesh HTTPRoute MeshHTTPRouteSchemeRedirect": "MeshHTTPRouteSchemeRedirect",
-}
-"""The tests of the suite for core features and for those in SUPPORTED, by the features that each needs."""
-
-NEEDS = {name: words(features) for features, names in TESTED.items() for name in words(names)}
+"""The extended features that headgate has."""
+CLAIMED = SUPPORTED.union(*(CORE[profile] for profile in PROFILES))
+NEEDS = {name: needs for name, features in LISTS["tests"].items() if (needs := words(features)) <= CLAIMED}
+"""The tests of the suite for the claimed features, with the features that each needs."""
+_ALL_CORE = frozenset().union(*CORE.values())
 
 
 def modules() -> Mapping[Path, ast.Module]:
@@ -174,21 +104,19 @@ def faults() -> Iterator[str]:
     """Yield a message for each test of the suite that no marker names, and for each name that is wrong."""
     found = modules()
     tests, on_cluster = marked(found), marked(with_pods(found))
-    core = frozenset().union(*(features for features, _ in PROFILES.values()))
+    core = CLAIMED - SUPPORTED
     for name in sorted(NEEDS.keys() - tests.keys()):
         yield f"no test has the marker conformance({name!r}); write one in tests/e2e/gateway_api"
     for name in sorted(tests.keys() - NEEDS.keys()):
-        yield f"{tests[name].relative_to(ROOT)}: the marker names {name!r}, which TESTED in {__file__} does not have"
+        yield f"{tests[name].relative_to(ROOT)}: the marker names {name!r}, which needs a feature that SUPPORTED in {__file__} does not have, or is no test of the suite"
     for name in sorted(NEEDS.keys() - on_cluster.keys()):
         if NEEDS[name] <= core:
             yield f"no test that runs with real pods has the marker conformance({name!r}); see {CLUSTER.relative_to(ROOT)}"
     for name, number in sorted(Counter(_tests(with_pods(found))).items()):
         if number > 1:
             yield f"{CLUSTER.relative_to(ROOT)}: {number} imported tests have the name {name}, so only one runs; rename one"
-    for feature in sorted(SUPPORTED - frozenset().union(*NEEDS.values())):
-        yield f"{__file__}: SUPPORTED has {feature}, but TESTED has no test for it"
-    for feature in sorted(frozenset().union(*NEEDS.values()) - core - SUPPORTED):
-        yield f"{__file__}: TESTED has a test for {feature}, but SUPPORTED does not have it"
+    for feature in sorted(SUPPORTED - {*LISTS["features"]}):
+        yield f"{__file__}: SUPPORTED has {feature}, which is no feature of {LISTS['release']}"
 
 
 def _tests(found: Mapping[Path, ast.Module]) -> Iterator[str]:
@@ -217,7 +145,7 @@ def report() -> Mapping[str, Any]:
         "kind": "ConformanceReport",
         "date": COMPARED,
         "gatewayAPIChannel": "experimental",
-        "gatewayAPIVersion": RELEASE,
+        "gatewayAPIVersion": LISTS["release"],
         "implementation": {
             "organization": "headgate",
             "project": "headgate",
@@ -232,8 +160,9 @@ def report() -> Mapping[str, Any]:
 
 def profile_report(profile: str) -> Mapping[str, Any]:
     """Return the results of one profile: a test belongs to it if the profile has all features of the test."""
-    core, beginnings = PROFILES[profile]
-    supported = sorted(name for name in SUPPORTED if name.startswith(beginnings))
+    core, beginnings = CORE[profile], PROFILES[profile]
+    extended = sorted(name for name in LISTS["features"] if name.startswith(beginnings) and name not in _ALL_CORE)
+    supported = [name for name in extended if name in SUPPORTED]
     fitting = [needs for needs in NEEDS.values() if needs <= core.union(supported)]
     basic = sum(needs <= core for needs in fitting)
     return {
@@ -242,7 +171,7 @@ def profile_report(profile: str) -> Mapping[str, Any]:
         "extended": {
             **_success(len(fitting) - basic),
             "supportedFeatures": supported,
-            "unsupportedFeatures": sorted(name for name in UNSUPPORTED if name.startswith(beginnings)),
+            "unsupportedFeatures": [name for name in extended if name not in SUPPORTED],
         },
         "summary": "Core tests succeeded. Extended tests succeeded.",
     }

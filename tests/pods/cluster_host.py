@@ -5,6 +5,7 @@ test, the objects that it applied are deleted, and the Gateway gets its first li
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -174,6 +175,9 @@ class ClusterHost:
 
     def ask_in_mesh(self, request: Request) -> Answer:
         return self._pods[SITE, "client"].ask(request)
+
+    def call_in_mesh(self, address: Address, count: int) -> Counter[str]:
+        return self._pods[SITE, "client"].call_grpc(address, count)
 
     def client_stats(self, pattern: str) -> str:
         program = ("-n", SITE, "exec", "deployment/client", "-c", SIDECAR, "--", "python3", "-c", STATS, quote(pattern))

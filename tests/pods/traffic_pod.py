@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.gateway_api.servers import PROTOCOLS
+from tests.e2e.gateway_api.servers import PROTOCOLS, call_repeatedly
 from tests.wire import DEADLINE_S, Address, Answer, Backend, Network, Received, Request, ask_once
 
 PORT, CONTROL_PORT = 8080, 9100
@@ -41,6 +41,10 @@ class ControlledPod:
         """Let the pod send a request `count` times, each on a connection of its own; return the answers by backend."""
         return Counter(self.call(ask=request, times=count))
 
+    def call_grpc(self, address: Address, count: int) -> Counter[str]:
+        """Let the pod send `count` calls over gRPC on one connection; return the answers by server."""
+        return Counter(self.call(call=address, times=count))
+
     def close(self) -> None:
         """Close the connection."""
         self._lines.close()
@@ -56,7 +60,7 @@ class PodBackend:
 
     def reset(self) -> None:
         """Reset the count of requests and all settings."""
-        self._pod.call(set={"requests": 0, "headers": {}, "hangs": False})
+        self._pod.call(set={"requests": 0, "headers": {}, "hangs": False, "faults": []})
 
     @property
     def requests(self) -> int:
@@ -82,6 +86,14 @@ class PodBackend:
     def hangs(self, value: bool) -> None:
         self._pod.call(set={"hangs": value})
 
+    @property
+    def faults(self) -> list[str]:
+        return list(self._pod.call()["faults"])
+
+    @faults.setter
+    def faults(self, value: list[str]) -> None:
+        self._pod.call(set={"faults": value})
+
 
 def main() -> None:
     """Serve until the pod ends."""
@@ -97,9 +109,11 @@ def main() -> None:
             if "times" in command:
                 return Counter(network.run(ask_once(request)).answered_by for _ in range(command["times"]))
             return network.run(ask_once(request))
+        if "call" in command:
+            return call_repeatedly(Address(*command["call"]), command["times"])
         for name, value in command.get("set", {}).items():
             setattr(backend, name, value)
-        return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs")}
+        return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs", "faults")}
 
     class Control(socketserver.StreamRequestHandler):
         def handle(self) -> None:

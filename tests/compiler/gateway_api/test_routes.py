@@ -7,11 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.route_meshes import SHOP, edge, edge_route, mirror, ref, services
-from tests.make.objects import GATEWAY_API, gateway, grant, obj, path_match, route, service_parent, split
+from tests.make.objects import (
+    GATEWAY_API,
+    gateway,
+    grant,
+    listener,
+    obj,
+    path_match,
+    port,
+    route,
+    service,
+    service_parent,
+    split,
+)
 from tests.make.values import compiled
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Target
+from headgate.resources.meta import Key
 
 
 def shop_route(*backends, filters=(), **more):
@@ -212,3 +225,70 @@ def test_the_split_of_a_service_applies_again_after_its_route_is_deleted():
     """R27."""
     (table,) = (table for table in compiled(*WORLD).mesh.tables if table.ref.service == "default/root")
     assert shares(table.routes[0]) == PARTS["root"]
+
+
+def tcp_route(name, *parents, created):
+    metadata = {"creationTimestamp": f"2026-01-0{created}T00:00:00Z"}
+    return route(name, {"backendRefs": [ref(name)]}, parents=list(parents), kind="TCPRoute", metadata=metadata)
+
+
+def only_target(connections):
+    (target,) = connections.split.targets
+    return target.ref.service.removeprefix("default/")
+
+
+def shadowed(result, name):
+    """Return the messages of a TCPRoute's findings; the message of its condition Accepted, which is True, has them too."""
+    about = Key(GATEWAY_API, "TCPRoute", "default", name)
+    messages = [
+        item.message for item in result.report.findings if item.about == about and item.reason is Reason.SHADOWED
+    ]
+    accepted = verdict(result, about, "Accepted")
+    assert (accepted.status, accepted.reason) == (True, "Accepted")
+    assert all(message in accepted.message for message in messages)
+    return messages
+
+
+@pytest.mark.parametrize("named", [["a", "b"], ["b", "a"]])
+def test_the_oldest_tcp_route_of_a_listener_gets_its_connections_and_all_are_attached(named):
+    """Gateway API v1.6. The newer route still gets the connections of the other listener."""
+    older, newer = named
+    listeners = listener(8000, name="first", protocol="TCP"), listener(8001, name="second", protocol="TCP")
+    result = compiled(
+        *WORLD,
+        gateway("edge", *listeners, status={"addresses": [{"type": "IPAddress", "value": "10.2.0.1"}]}),
+        tcp_route(newer, {"name": "edge"}, created=2),
+        tcp_route(older, {"name": "edge", "sectionName": "first"}, created=1),
+    )
+    assert [only_target(port.connections) for port in result.mesh.gateways] == [older, newer]
+    (outcome,) = result.report.gateways
+    assert [item.attached for item in outcome.listeners] == [2, 1]
+    assert {item.about.name: item.gateway_ports for item in result.report.parents} == {older: (8000,), newer: (8001,)}
+    assert shadowed(result, older) == []
+    (message,) = shadowed(result, newer)
+    assert f"TCPRoute default/{older} has all connections of listener first, so" in message
+
+
+def test_the_oldest_tcp_route_of_a_service_port_gets_its_connections():
+    """The newer route gets those of the other port. A third route gets none, and its message names both older routes."""
+    ports = (port(number, f"p{number}", app="mysql") for number in (1, 2))
+    db = service("db", *ports, clusterIP="10.9.9.9")
+    parent = service_parent("db")
+    result = compiled(
+        *WORLD,
+        db,
+        tcp_route("a", {**parent, "port": 1}, created=1),
+        tcp_route("b", parent, created=2),
+        tcp_route("v1", parent, created=3),
+    )
+    tables = {table.ref.port: table.routes for table in result.mesh.tables if table.ref.service == "default/db"}
+    assert {port: only_target(*routes) for port, routes in tables.items()} == {1: "a", 2: "b"}
+    assert {item.about.name: [ref.port for ref in item.ports] for item in result.report.parents} == {
+        "a": [1],
+        "b": [2],
+        "v1": [],
+    }
+    assert shadowed(result, "a") == []
+    assert "TCPRoute default/a has all connections to default/db:1, so" in shadowed(result, "b")[0]
+    (message,) = shadowed(result, "v1")
+    assert "default/a has all connections to default/db:1, the older TCPRoute default/b" in message

@@ -4,11 +4,12 @@
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
+from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer, call_repeatedly
 from tests.e2e.manifests import counting_deployment, endpoints, external, protocol_service, service_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Address, Answer, Network, Received, Request
@@ -19,11 +20,13 @@ NAMES = ("v1", "v2", "v3")
 class SiteBackend(Protocol):
     """An HTTP server that answers with its name and counts requests.
 
-    Tests may set `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last request.
+    Tests may set `headers` (of all responses), `hangs` (to withhold responses) and `faults` (of the next requests, as in
+    `tests.wire.Backend`). `last` is the last request.
     """
 
     headers: Mapping[str, str]
     hangs: bool
+    faults: list[str]
 
     @property
     def address(self) -> Address: ...
@@ -79,6 +82,9 @@ class Host(Protocol):
 
     def ask_in_mesh(self, request: Request) -> Answer:
         """Send a request from a client in the mesh."""
+
+    def call_in_mesh(self, address: Address, count: int) -> Counter[str]:
+        """Send calls over gRPC from a client in the mesh, on one connection; return how often each server answered."""
 
     def client_stats(self, pattern: str) -> str:
         """Return the counters of the client's proxy in the mesh whose names match a regular expression, as lines `NAME: VALUE`."""
@@ -148,6 +154,9 @@ class Machine:
     def ask_in_mesh(self, request: Request) -> Answer:
         """Send a request to the node's gateway, which serves the Services of the mesh to clients without a sidecar."""
         return self._mesh.ask(request)
+
+    def call_in_mesh(self, address: Address, count: int) -> Counter[str]:
+        return call_repeatedly(address, count)
 
     def client_stats(self, pattern: str) -> str:
         return self._mesh.envoy(f"/stats?filter={quote(pattern)}").decode()

@@ -1,12 +1,13 @@
-"""Servers for the protocols that tests of the Gateway API need beside HTTP/1.1; each answers with its name."""
+"""Servers for the protocols that tests of the Gateway API need beside HTTP/1.1, which answer with their names; calls over gRPC."""
 
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import grpc
 from tests.protocols import FREE_PORT, HasAddress, http2_server, websocket_server
-from tests.wire import Address, Network
+from tests.wire import DEADLINE_S, Address, Network
 
 
 class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -23,6 +24,13 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no t
 
     def close(self) -> None:
         self._server.stop(None).wait()
+
+
+def call_repeatedly(address: Address, count: int) -> Counter[str]:
+    """Call a gRPC method over one connection; return how often each server answered."""
+    with grpc.insecure_channel(str(address)) as channel:
+        echo = channel.unary_unary("/Echo/One")
+        return Counter(echo(b"", timeout=DEADLINE_S).decode() for _ in range(count))
 
 
 class StartServer(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -29,10 +30,14 @@ class Site:
         self._ask = self.host.ask_in_mesh
         return self
 
-    def new_cycles(self) -> int:
-        """Return how many cycles of weights the client's proxy in the mesh has cut short: by a retry, or by new endpoints."""
-        counters = self.host.client_stats(r"^cluster[.].*[.](upstream_rq_retry|update_success)$")
-        return sum(int(line.rpartition(": ")[2]) for line in counters.splitlines() if line)
+    def client_counters(self) -> Counter[str]:
+        """Return counters of the client's proxy in the mesh: the requests that it sent for routes, and changes of endpoints.
+
+        They have names, because those of a deleted route are missing later.
+        """
+        pattern = r"^(cluster[.]route/.*[.]upstream_rq_total|cluster_manager[.]cluster_(modified|updated.*))$"
+        lines = (line.rpartition(": ") for line in self.host.client_stats(pattern).splitlines() if line)
+        return Counter({name: int(number) for name, _, number in lines})
 
     def neighbor(self) -> "Site":
         """Return a site in a second namespace."""

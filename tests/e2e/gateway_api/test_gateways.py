@@ -242,6 +242,61 @@ def test_a_gateway_reports_unsupported_and_unusable_addresses(site: Site) -> Non
     assert site.status("gateway/edge")["addresses"] == [usable]
 
 
+@pytest.mark.conformance("GatewayInvalidParametersRef")
+@pytest.mark.parametrize(
+    "reference",
+    [{"group": "", "kind": "ConfigMap"}, {"group": "example.com", "kind": "Unknown"}],
+    ids=["missing", "of an unknown kind"],
+)
+def test_a_gateway_with_an_invalid_reference_to_parameters_is_not_accepted(
+    site: Site, reference: Mapping[str, str]
+) -> None:
+    site.apply(edge_gateway(name="tuned", infrastructure={"parametersRef": {**reference, "name": "missing"}}))
+    assert conditions(site.status("gateway/tuned"))["Accepted"] == ("False", "InvalidParameters")
+
+
+@pytest.mark.conformance("GatewayListenerUnsupportedProtocol")
+def test_a_gateway_serves_its_listeners_beside_one_with_an_unknown_protocol(site: Site) -> None:
+    strange = web_listener("strange", protocol="example.com/unknown", port=PORT + 1)
+    site.apply(edge_gateway(strange, name="strange"), edge_gateway(web_listener(), strange))
+    site.apply(edge_route("app", rule_of("v1")))
+    address = site.accepted("app")
+    assert site.ask(address, "any/").answered_by == "v1"
+    for gateway, accepted in (("strange", "False"), ("edge", "True")):
+        assert conditions(site.status(f"gateway/{gateway}"))["Accepted"] == (accepted, "ListenersNotValid")
+        refused = site.listener("strange", gateway)
+        assert refused["conditions"]["Accepted"] == ("False", "UnsupportedProtocol")
+        assert (refused["supportedKinds"], refused["attachedRoutes"]) == ([], 0)
+    served = site.listener("http")
+    assert (served["conditions"]["Accepted"], served["attachedRoutes"]) == (("True", "Accepted"), 1)
+
+
+@pytest.mark.conformance("HTTPRouteMultipleGateways")
+def test_a_route_with_two_gateways_is_served_by_both(site: Site) -> None:
+    shared = json.loads(edge_route("shared", rule_of("v1", matches=[path("/shared")])))
+    shared["spec"]["parentRefs"] = [{"name": "edge"}, {"name": "second"}]
+    site.apply(
+        edge_gateway(),
+        edge_gateway(name="second"),
+        json.dumps(shared),
+        edge_route("of-edge", rule_of("v2")),
+        edge_route("of-second", rule_of("v3"), parent={"name": "second"}),
+    )
+    addresses = {"v2": site.accepted("of-edge"), "v3": site.accepted("of-second", name="second")}
+
+    def is_accepted_twice() -> bool:
+        parents = {
+            entry["parentRef"]["name"]: conditions(entry) for entry in site.status("httproute/shared")["parents"]
+        }
+        return parents.keys() == {"edge", "second"} and all(
+            status == "True" for reported in parents.values() for status, _ in reported.values()
+        )
+
+    until(is_accepted_twice, "the route's statuses for both Gateways")
+    for own, address in addresses.items():
+        assert site.answers(address, "any/shared", "any/") == {"any/shared": "v1", "any/": own}
+
+
 ISOLATED = {  # the hostname of each listener, and a host that belongs to it
     "": "bar.com",
     "*.example.com": "bar.example.com",

@@ -1,6 +1,5 @@
 """GRPCRoutes of Gateways: what the conformance suite tests for the feature GRPCRoute."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ import grpc
 import pytest
 from tests.e2e.gateway_api.hosts import NAMES
 from tests.e2e.gateway_api.objects import edge_gateway, edge_route, fields, rule_of, web_listener
+from tests.e2e.gateway_api.servers import call_repeatedly
 from tests.e2e.gateway_api.site import Site
 from tests.wire import Address
 
@@ -113,7 +113,4 @@ def test_the_hostname_of_a_listener_selects_its_grpc_routes(callee: Site) -> Non
 def test_weights_of_calls(callee: Site) -> None:
     callee.apply(edge_gateway(), grpc_route("app", calls("v1:70", "v2:30", "v3:0")))
     address = callee.accepted("grpcroute/app")
-    with grpc.insecure_channel(f"{address.host}:{address.port}") as channel:
-        echo = channel.unary_unary("/Echo/One")
-        found = Counter(echo(b"", timeout=LIMIT_S) for _ in range(200))
-    assert found == {b"grpc-v1": 140, b"grpc-v2": 60}
+    assert call_repeatedly(address, 200) == {"grpc-v1": 140, "grpc-v2": 60}

@@ -158,6 +158,14 @@ def test_each_backend_has_its_own_request_headers(site: Site) -> None:
     assert {name for name, backend in site.backends.items() if backend.requests} == {"v1", "v2"}
 
 
+@pytest.mark.conformance("HTTPRouteBackendRequestHeaderModifier")
+def test_changes_of_request_headers_for_one_backend(site: Site) -> None:
+    backend = {"name": "v1", "port": 8080, "filters": [MODIFIED]}
+    site.apply(edge_gateway(), edge_route("app", {"backendRefs": [backend]}))
+    assert site.ask(site.accepted("app"), "/", **SENT).answered_by == "v1"
+    assert site.changed_headers() == RECEIVED
+
+
 def location(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.headers.get("location", "")
 

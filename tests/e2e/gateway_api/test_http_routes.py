@@ -112,6 +112,16 @@ def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
     check("RefNotPermitted", v1="500", v2="500")
 
 
+@pytest.mark.conformance("HTTPRouteNoBackendRefs")
+def test_requests_of_a_rule_without_backends_get_500(site: Site) -> None:
+    site.apply(
+        edge_gateway(),
+        edge_route("app", rule_of("v1"), {"matches": [path("/omitted")]}, rule_of(matches=[path("/empty")])),
+    )
+    expected = {"/": "v1", "/omitted": "500", "/empty": "500"}
+    assert site.answers(site.accepted("app"), *expected) == expected
+
+
 @pytest.mark.conformance("HTTPRouteObservedGenerationBump")
 def test_a_route_reports_its_newest_generation(site: Site) -> None:
     site.apply(edge_gateway(), edge_route("app", rule_of("v1")))

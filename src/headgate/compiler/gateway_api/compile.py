@@ -149,9 +149,9 @@ def gateway_ports(
         name, address, port = f"{key.namespace}/{key.name}", parents.states[key].address, plans[0].listener.port
         places = [(key, plan.listener.name) for plan in plans]
         if plans[0].listener.protocol == "TCP":
-            attached = groups.by_place.get(places[0], _NONE)
-            route = next((route.connections for several in attached.values() for route in several), None)  # at most one
-            if route:
+            attached = [route for several in groups.by_place.get(places[0], _NONE).values() for route in several]
+            if attached:
+                route = min(attached, key=attrgetter("age")).connections
                 yield GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=route)
             continue
         several = [hosts[place] for place in places if hosts.get(place)]

@@ -1,11 +1,11 @@
-"""Find the attachments that an older route prevents.
+"""Compare the attachments of routes with those of older routes.
 
-Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections. The routes of one
-host are either HTTPRoutes or GRPCRoutes.
+Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections; newer
+TCPRoutes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, linked
 from headgate.compiler.gateway_api.rules import CompiledRoute
@@ -18,10 +18,10 @@ from headgate.shared_map import SharedMap
 
 
 def without_conflicts(parents: Parents, attached: SharedMap[Key, AttachedRoute]) -> SharedMap[Key, AttachedRoute]:
-    """Return the routes without the attachments that an older route prevents; the same mapping if there are none."""
+    """Return the routes with only the attachments that older routes allow; the same mapping if they allow all."""
     older, changed = _OlderRoutes(), dict[Key, AttachedRoute]()
     for attached_route in sorted(attached.values(), key=lambda attached_route: attached_route.route.age):
-        links = [older.allowed(attached_route.route, link) for link in attached_route.links]
+        links = [older.compared(attached_route.route, link) for link in attached_route.links]
         if any(link is not before for link, before in zip(links, attached_route.links, strict=True)):
             changed[attached_route.route.key] = linked(parents, attached_route.route, links)
     return attached.edited(changed)
@@ -61,41 +61,61 @@ class _OlderRoutes:
             lambda: defaultdict(HostOwners)
         )  # by Gateway and listener, then by kind
 
-    def allowed(self, route: CompiledRoute, link: Link) -> Link:
-        """Return the allowed part of a link, or the link with a refusal if no part is allowed. Add it to these routes."""
-        if link.attachments:
-            return self._to_gateway(route, link)
-        return self._to_service(route, link) if link.ports and route.connections else link
+    def compared(self, route: CompiledRoute, link: Link) -> Link:
+        """Return a link after the comparison with these routes; add its route to them."""
+        if route.connections is None:
+            return self._by_host(route, link) if link.attachments else link
+        return self._by_listener(route, link) if link.attachments else self._by_port(route, link)
 
-    def _to_gateway(self, route: CompiledRoute, link: Link) -> Link:
+    def _by_host(self, route: CompiledRoute, link: Link) -> Link:
+        """Return the allowed part of a link to a Gateway, or the link with a refusal if no part is allowed."""
         rivals = [self._rival(route, link, attachment) for attachment in link.attachments]
         free = tuple(attachment for attachment, rival in zip(link.attachments, rivals, strict=True) if rival is None)
         for attachment in free if route.usable else ():
-            if route.connections:
-                self._connections[link.parent.key, attachment.listener] = route.key
-            else:
-                self._hosts[link.parent.key, attachment.listener][route.key.kind].add(route, attachment.hosts)
+            self._hosts[link.parent.key, attachment.listener][route.key.kind].add(route, attachment.hosts)
         if free:
             return link if len(free) == len(link.attachments) else link._replace(attachments=free)
-        what, listener = "connections" if route.connections else "hosts", link.attachments[0].listener
-        message = f"the older {rivals[0]} already has these {what} of listener {listener}; change one of the two routes"
+        listener = link.attachments[0].listener
+        message = f"the older {rivals[0]} already has these hosts of listener {listener}; change one of the two routes"
         return link._replace(attachments=(), refusal=Finding(route.key, Reason.CONFLICTED, link.parent.field, message))
 
     def _rival(self, route: CompiledRoute, link: Link, attachment: Attachment) -> Key | None:
         """Return the older route that prevents an attachment; None if there is none."""
-        if route.connections:
-            owner = self._connections.get((link.parent.key, attachment.listener), route.key)
-            return None if owner == route.key else owner
         by_kind = self._hosts[link.parent.key, attachment.listener]
         rivals = (owners.oldest(attachment.hosts) for kind, owners in by_kind.items() if kind != route.key.kind)
         oldest = min(filter(None, rivals), key=lambda rival: rival.age, default=None)
         return oldest.key if oldest else None
 
-    def _to_service(self, route: CompiledRoute, link: Link) -> Link:
-        owners = [self._connections.setdefault(port, route.key) for port in link.ports]
-        free = tuple(port for port, owner in zip(link.ports, owners, strict=True) if owner == route.key)
-        if free:
-            return link if len(free) == len(link.ports) else link._replace(ports=free)
-        message = f"the older {owners[0]} already gets the connections to {link.ports[0]}; delete one of the two"
-        refusal = Finding(route.key, Reason.CONFLICTED, link.parent.field, message, (owners[0],))
-        return link._replace(ports=(), refusal=refusal)
+    def _by_listener(self, route: CompiledRoute, link: Link) -> Link:
+        """Return the link of a TCPRoute to a Gateway, with a note about the listeners that have an older TCPRoute."""
+        owners = {
+            attachment.listener: self._connections.setdefault((link.parent.key, attachment.listener), route.key)
+            for attachment in link.attachments
+        }
+        older = {listener: owner for listener, owner in owners.items() if owner != route.key}
+        if not older:
+            return link
+        attachments = tuple(
+            attachment._replace(is_served=attachment.listener not in older) for attachment in link.attachments
+        )
+        taken = {f"of listener {listener}": owner for listener, owner in older.items()}
+        return link._replace(attachments=attachments, note=_shadowed(route, link, taken))
+
+    def _by_port(self, route: CompiledRoute, link: Link) -> Link:
+        """Return the link of a TCPRoute to a Service, without the ports that have an older TCPRoute."""
+        owners = {port: self._connections.setdefault(port, route.key) for port in link.ports}
+        taken = {f"to {port}": owner for port, owner in owners.items() if owner != route.key}
+        if not taken:
+            return link
+        free = tuple(port for port, owner in owners.items() if owner == route.key)
+        return link._replace(ports=free, note=_shadowed(route, link, taken))
+
+
+def _shadowed(route: CompiledRoute, link: Link, taken: Mapping[str, Key]) -> Finding:
+    """Return the finding about a TCPRoute; `taken` has the older TCPRoute for each place of connections, in words."""
+    facts = ", ".join(f"the older {owner} has all connections {place}" for place, owner in taken.items())
+    message = (
+        f"{facts}, so this route gets none of them; add its backendRefs to the older route, or delete one of the two"
+    )
+    related = tuple(dict.fromkeys(taken.values()))
+    return Finding(route.key, Reason.SHADOWED, link.parent.field, message, related)

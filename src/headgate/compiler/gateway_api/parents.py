@@ -58,10 +58,14 @@ class Parent(Value, frozen=True):
 
 
 class Attachment(NamedTuple):
-    """The attachment of a route to one listener of a Gateway, with the hosts that match both."""
+    """The attachment of a route to one listener of a Gateway, with the hosts that match both.
+
+    It is not served if an older TCPRoute has all connections of the listener.
+    """
 
     listener: str
     hosts: tuple[str, ...]
+    is_served: bool = True
 
 
 class Link(NamedTuple):
@@ -164,9 +168,11 @@ def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
     conditions = route_conditions(route, link.refusal, (link.note,) if link.note else ())
     plans = parents.plans.get(link.parent.key, ())
     ports = {plan.listener.name: plan.listener.port for plan in plans if plan.served}
-    served = [attachment for attachment in link.attachments if attachment.listener in ports] if route.usable else []
     hosts = {
-        (ports[attachment.listener], host) for attachment in served for host in _programmed_hosts(attachment.hosts)
+        (ports[attachment.listener], host)
+        for attachment in (link.attachments if route.usable else ())
+        if attachment.is_served and attachment.listener in ports
+        for host in _programmed_hosts(attachment.hosts)
     }
     return ParentStatus(
         about=route.key,

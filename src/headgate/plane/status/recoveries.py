@@ -36,7 +36,7 @@ RECOVERIES = {
     Reason.STICKY_NOT_APPLICABLE: "the port is an HTTP port now; the requests of a user go to one backend",
     Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
     Reason.NOT_ROUTED: "headgate routes traffic to this port or Service now",
-    Reason.SHADOWED: "earlier routes leave requests to this match now",
+    Reason.SHADOWED: "this route gets requests or connections now",
     Reason.NEVER_MATCHES: "requests can satisfy the match now",
     Reason.TRACE_HEADER: "proxies leave the header to the route now",
     Reason.NO_EFFECT: "the split applies to requests now",
