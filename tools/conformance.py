@@ -20,8 +20,11 @@ from typing import Any
 
 import yaml
 
+from headgate.resources.gateway_api.features import EXTENDED, SUPPORTED
+
 ROOT = Path(__file__).parent.parent
 DOCS, TESTS = ROOT / "docs/gateway-api.md", ROOT / "tests"
+FEATURES = "src/headgate/resources/gateway_api/features.py"
 GATEWAY_API, CLUSTER = TESTS / "e2e/gateway_api", TESTS / "pods/test_conformance.py"
 REPORT = re.compile(
     r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
@@ -46,25 +49,7 @@ def words(text: str) -> frozenset[str]:
 
 
 CORE = {profile: words(features) for profile, features in LISTS["profiles"].items()}
-SUPPORTED = words(
-    """
-    GatewayAddressEmpty GatewayHTTPListenerIsolation GatewayHTTPSListenerDetectMisdirectedRequests GatewayPort8080
-    GatewayStaticAddresses
-    GRPCRouteNamedRouteRule HTTPRouteCORS
-    HTTPRoute303RedirectStatusCode HTTPRoute307RedirectStatusCode HTTPRoute308RedirectStatusCode
-    HTTPRouteBackendProtocolH2C HTTPRouteBackendProtocolWebSocket HTTPRouteBackendRequestHeaderModification
-    HTTPRouteBackendTimeout HTTPRouteDestinationPortMatching HTTPRouteHostRewrite HTTPRouteMethodMatching
-    HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect HTTPRoutePathRewrite HTTPRoutePortRedirect
-    HTTPRouteQueryParamMatching HTTPRouteRequestMirror HTTPRouteRequestMultipleMirrors HTTPRouteRequestPercentageMirror
-    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteRetry HTTPRouteRetryBackendTimeout
-    HTTPRouteRetryConnectionError HTTPRouteSchemeRedirect
-    MeshClusterIPMatching MeshHTTPRouteBackendRequestHeaderModification MeshHTTPRouteNamedRouteRule
-    MeshHTTPRouteQueryParamMatching MeshHTTPRouteRedirectPath MeshHTTPRouteRedirectPort MeshHTTPRouteRewritePath
-    MeshHTTPRouteSchemeRedirect
-    """
-)
-"""The extended features that headgate has."""
-CLAIMED = SUPPORTED.union(*(CORE[profile] for profile in PROFILES))
+CLAIMED = EXTENDED.union(*(CORE[profile] for profile in PROFILES))
 NEEDS = {name: needs for name, features in LISTS["tests"].items() if (needs := words(features)) <= CLAIMED}
 """The tests of the suite for the claimed features, with the features that each needs."""
 _ALL_CORE = frozenset().union(*CORE.values())
@@ -104,19 +89,19 @@ def faults() -> Iterator[str]:
     """Yield a message for each test of the suite that no marker names, and for each name that is wrong."""
     found = modules()
     tests, on_cluster = marked(found), marked(with_pods(found))
-    core = CLAIMED - SUPPORTED
+    core = CLAIMED - EXTENDED
     for name in sorted(NEEDS.keys() - tests.keys()):
         yield f"no test has the marker conformance({name!r}); write one in tests/e2e/gateway_api"
     for name in sorted(tests.keys() - NEEDS.keys()):
-        yield f"{tests[name].relative_to(ROOT)}: the marker names {name!r}, which needs a feature that SUPPORTED in {__file__} does not have, or is no test of the suite"
+        yield f"{tests[name].relative_to(ROOT)}: the marker names {name!r}, which needs a feature that {FEATURES} does not have, or is no test of the suite"
     for name in sorted(NEEDS.keys() - on_cluster.keys()):
         if NEEDS[name] <= core:
             yield f"no test that runs with real pods has the marker conformance({name!r}); see {CLUSTER.relative_to(ROOT)}"
     for name, number in sorted(Counter(_tests(with_pods(found))).items()):
         if number > 1:
             yield f"{CLUSTER.relative_to(ROOT)}: {number} imported tests have the name {name}, so only one runs; rename one"
-    for feature in sorted(SUPPORTED - {*LISTS["features"]}):
-        yield f"{__file__}: SUPPORTED has {feature}, which is no feature of {LISTS['release']}"
+    for feature in sorted(CLAIMED.symmetric_difference(SUPPORTED) | CLAIMED - {*LISTS["features"]}):
+        yield f"{FEATURES}: {feature} is no feature of {LISTS['release']}, or not of the claimed profiles, or is missing"
 
 
 def _tests(found: Mapping[Path, ast.Module]) -> Iterator[str]:
@@ -162,7 +147,7 @@ def profile_report(profile: str) -> Mapping[str, Any]:
     """Return the results of one profile: a test belongs to it if the profile has all features of the test."""
     core, beginnings = CORE[profile], PROFILES[profile]
     extended = sorted(name for name in LISTS["features"] if name.startswith(beginnings) and name not in _ALL_CORE)
-    supported = [name for name in extended if name in SUPPORTED]
+    supported = [name for name in extended if name in EXTENDED]
     fitting = [needs for needs in NEEDS.values() if needs <= core.union(supported)]
     basic = sum(needs <= core for needs in fitting)
     return {
@@ -171,7 +156,7 @@ def profile_report(profile: str) -> Mapping[str, Any]:
         "extended": {
             **_success(len(fitting) - basic),
             "supportedFeatures": supported,
-            "unsupportedFeatures": [name for name in extended if name not in SUPPORTED],
+            "unsupportedFeatures": [name for name in extended if name not in EXTENDED],
         },
         "summary": "Core tests succeeded. Extended tests succeeded.",
     }

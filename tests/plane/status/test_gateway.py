@@ -220,6 +220,16 @@ def test_gateways_and_classes_of_other_controllers_get_no_status() -> None:
     assert class_status(theirs, ObjectReport(generation=1), present()) is None
 
 
+def test_a_class_lists_its_features_in_the_order_of_their_names() -> None:
+    """GEP-2162; the conformance suite runs the tests of these features."""
+    ours = {"metadata": {"name": "headgate"}, "spec": {"controllerName": CONTROLLER}}
+    status = class_status(ours, ObjectReport(generation=1), present())
+    assert status
+    names = [feature["name"] for feature in status["supportedFeatures"]]
+    assert names == sorted(names)
+    assert {"Gateway", "HTTPRoute", "HTTPRouteCORS"} <= {*names}
+
+
 async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
     async def status() -> Any:
         return (await store.get(key)).get("status")

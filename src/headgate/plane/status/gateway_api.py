@@ -11,6 +11,7 @@ from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, Sta
 from headgate.envoy.names import GatewayRef
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, timed_rows
 from headgate.plane.status.receipts import Receipts
+from headgate.resources.gateway_api.features import SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Object, generation_of, status_of
@@ -36,7 +37,7 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
         else _CLASS_ACCEPTED
     )
     conditions = timed_rows([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
-    return {**before, "conditions": conditions}
+    return {**before, "conditions": conditions, "supportedFeatures": [{"name": name} for name in SUPPORTED]}
 
 
 def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:

@@ -1,0 +1,52 @@
+"""The features of the Gateway API that headgate has, by the names of the conformance suite (GEP-2162).
+
+`tools/conformance.py` compares them with the tests.
+"""
+
+CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute"})
+EXTENDED = frozenset(
+    {
+        "GRPCRouteNamedRouteRule",
+        "GatewayAddressEmpty",
+        "GatewayHTTPListenerIsolation",
+        "GatewayHTTPSListenerDetectMisdirectedRequests",
+        "GatewayPort8080",
+        "GatewayStaticAddresses",
+        "HTTPRoute303RedirectStatusCode",
+        "HTTPRoute307RedirectStatusCode",
+        "HTTPRoute308RedirectStatusCode",
+        "HTTPRouteBackendProtocolH2C",
+        "HTTPRouteBackendProtocolWebSocket",
+        "HTTPRouteBackendRequestHeaderModification",
+        "HTTPRouteBackendTimeout",
+        "HTTPRouteCORS",
+        "HTTPRouteDestinationPortMatching",
+        "HTTPRouteHostRewrite",
+        "HTTPRouteMethodMatching",
+        "HTTPRouteNamedRouteRule",
+        "HTTPRouteParentRefPort",
+        "HTTPRoutePathRedirect",
+        "HTTPRoutePathRewrite",
+        "HTTPRoutePortRedirect",
+        "HTTPRouteQueryParamMatching",
+        "HTTPRouteRequestMirror",
+        "HTTPRouteRequestMultipleMirrors",
+        "HTTPRouteRequestPercentageMirror",
+        "HTTPRouteRequestTimeout",
+        "HTTPRouteResponseHeaderModification",
+        "HTTPRouteRetry",
+        "HTTPRouteRetryBackendTimeout",
+        "HTTPRouteRetryConnectionError",
+        "HTTPRouteSchemeRedirect",
+        "MeshClusterIPMatching",
+        "MeshHTTPRouteBackendRequestHeaderModification",
+        "MeshHTTPRouteNamedRouteRule",
+        "MeshHTTPRouteQueryParamMatching",
+        "MeshHTTPRouteRedirectPath",
+        "MeshHTTPRouteRedirectPort",
+        "MeshHTTPRouteRewritePath",
+        "MeshHTTPRouteSchemeRedirect",
+    }
+)
+SUPPORTED = tuple(sorted(CORE | EXTENDED))
+"""All features, in the order of a GatewayClass's `status.supportedFeatures`."""
