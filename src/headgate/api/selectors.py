@@ -1,7 +1,7 @@
 """The parser of label and field selectors. It returns predicates over objects."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from headgate.api.status import ApiError
@@ -61,9 +61,14 @@ def label_selector_object(text: str) -> dict[str, Any]:
     return selector | ({"matchExpressions": expressions} if expressions else {})
 
 
-def keys_of_selector(text: str) -> frozenset[str]:
-    """Return the labels that the text of a label selector names. Raises ApiError 400."""
-    return frozenset(key for key, _, _ in _requirements(text))
+def selected_values(text: str) -> Mapping[str, frozenset[str]]:
+    """Return the values of each label that a label selector lists by `=` or `in`. Raises ApiError 400 for other operators."""
+    values: dict[str, frozenset[str]] = {}
+    for key, operator, listed in _requirements(text):
+        if _OPERATORS[operator] != "In":
+            raise ApiError(400, f"the labelSelector must list values of {key}: write {key}=value or {key} in (a, b)")
+        values[key] = values[key] & {*listed} if key in values else frozenset(listed)
+    return values
 
 
 def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:

@@ -13,7 +13,7 @@ from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model import cors
 from headgate.model.applied_filters import backend_request, redirect_location
-from headgate.model.evaluate import Decision, Portion, copies, decide, host_fits, without_port
+from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, Portion, copies, decide, host_fits, without_port
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route
@@ -62,6 +62,7 @@ def explain(
     seen = decision.sanitized.request if decision.sanitized else request
     arrivals = Arrivals(compiled, snapshot, caller)
     place, route = decision.entry, decision.route
+    is_preflight = any(portion.reason == PREFLIGHT_REQUEST for portion in decision.shares)
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
     return ExplanationStatus(
@@ -79,11 +80,11 @@ def explain(
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
-        filter_messages=tuple(_route_filters(route)) if route else (),
+        filter_messages=tuple(_cors_words(route) if is_preflight else _route_filters(route)) if route else (),
         location=redirect_location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
-        if route and place
+        if route and place and not is_preflight
         else "",
-        stickiness=_stickiness(decision),
+        stickiness=None if is_preflight else _stickiness(decision),
         fallback_message=_fallback(decision),
         candidates=tuple(_candidates(compiled.mesh, decision, seen)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
@@ -142,11 +143,15 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
         yield Copy(service=service, port=port, share=exact_share(share), arrivals=arrived)
 
 
+def _cors_words(route: Route) -> Iterator[str]:
+    if route.cors:
+        yield f"answer preflight requests (CORS): {cors.words(route.cors)}"
+
+
 def _route_filters(route: Route) -> Iterator[str]:
     if route.redirect:
         yield redirect_words(route.redirect)
-    if route.cors:
-        yield f"answer preflight requests (CORS): {cors.words(route.cors)}"
+    yield from _cors_words(route)
     yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"

@@ -71,7 +71,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
-    and selects the route again. With `draws`, a filter draws the cluster of each request (`draw`). `origin` and `name` identify the route's object and the route in it.
+    and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`). `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -79,6 +79,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     status: int = 0
     redirect: Redirect | None = None
     cors: Cors | None = None
+    allows_origin: bool = False
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorPlan, ...] = ()
     timeouts: Timeouts = Timeouts()

@@ -79,7 +79,8 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
         routes=[
             route
             for planned in planned_routes
-            for part in split_by_cookie(planned)
+            for row in cors.rows(planned)
+            for part in split_by_cookie(row)
             for route in by_method(_route(part, parent), part.match.methods, part.retry)
         ],
     )
@@ -96,7 +97,7 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
     if planned.draws:
         draw.enable(message, [share.weight for share in planned.clusters])
     if planned.cors:
-        cors.enable(message, planned.cors)
+        cors.enable(message, planned, planned.cors)
     if planned.redirect:
         message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
         omit_default_port(message, planned.redirect)

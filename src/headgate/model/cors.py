@@ -44,9 +44,14 @@ def origin_pattern(origin: str) -> str:
     return ".+".join(map(re.escape, origin.split("*")))
 
 
-def announcing(methods: Sequence[str]) -> tuple[Header, ...]:
-    """Return the conditions on the headers of a preflight that announces a request with one of some methods."""
-    announced = Text(value="|".join(methods), regex=len(methods) > 1)
+def from_origins(cors: Cors) -> Header:
+    """Return the condition on requests from origins that a policy allows."""
+    return Header(name=_ORIGIN, text=Text(value="|".join(map(origin_pattern, cors.origins)), regex=True))
+
+
+def announcing(methods: Sequence[str] = ()) -> tuple[Header, ...]:
+    """Return the conditions on the headers of a preflight that announces a request with one of some methods, by default any."""
+    announced = Text(value="|".join(methods) or ".+", regex=len(methods) != 1)
     return Header(name=_METHOD, text=announced), Header(name=_ORIGIN, text=Text(value=".+", regex=True))
 
 

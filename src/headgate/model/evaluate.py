@@ -247,7 +247,7 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
         if unmet is None:
             answer = preflight_answer(route.cors, sanitized.request)
             portions = _proxy_response(PREFLIGHT, PREFLIGHT_REQUEST, answer) if answer else shares(route, ready)
-            key = user_key(route.split.sticky, parts)
+            key = None if answer else user_key(route.split.sticky, parts)
             return Decision(
                 sanitized=sanitized,
                 route=route,

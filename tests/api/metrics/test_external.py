@@ -1,6 +1,7 @@
 """The external metrics API over HTTP, with the requests that Flagger and HorizontalPodAutoscalers send."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
@@ -81,7 +82,15 @@ async def test_a_selector_must_name_one_kind(client: AsgiClient, query: str, fou
     assert answer.body["message"].endswith(f"it has {found}")
 
 
+@pytest.mark.parametrize("selector", ["deployment", "!deployment", "deployment!=web", "deployment notin (web)"])
+async def test_a_selector_must_list_the_objects(client: AsgiClient, selector: str) -> None:
+    answer = await client.call("GET", f"{RATES}?labelSelector={quote(selector)}")
+    assert answer.code == 400
+    assert "write deployment=value or deployment in (a, b)" in answer.body["message"]
+
+
 async def test_unknown_metrics_and_other_methods_are_refused(client: AsgiClient) -> None:
     unknown = await client.call("GET", f"{API}/namespaces/default/rate?labelSelector=deployment%3Dweb")
     assert (unknown.code, "it serves p50" in unknown.body["message"]) == (404, True)
-    assert (await client.call("DELETE", f"{RATES}?labelSelector=deployment%3Dweb")).code == 405
+    for method, query in (("DELETE", ""), ("GET", "&watch=true")):
+        assert (await client.call(method, f"{RATES}?labelSelector=deployment%3Dweb{query}")).code == 405

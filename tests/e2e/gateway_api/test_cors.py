@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.e2e.gateway_api.objects import edge_gateway, edge_route, path, rule_of
+from tests.e2e.gateway_api.objects import edge_gateway, edge_route, path, redirect, rule_of
 from tests.e2e.gateway_api.site import Site
 from tests.wire import Address, Answer
 
@@ -105,6 +105,25 @@ def test_a_rule_for_a_method_answers_its_preflights(site: Site) -> None:
     announced = {"origin": FOO, "access-control-request-method": "GET"}
     assert site.ask(address, "a.com/", method="OPTIONS", **announced).status == 404
     assert site.ask(address, "a.com/", method="OPTIONS").status == 404
+
+
+def test_redirects_and_failures_have_the_policy_too(site: Site) -> None:
+    """Envoy's filter does nothing on a route without a cluster; a browser follows no redirect of a preflight."""
+    policy = {"type": "CORS", "cors": MANY}
+    moved = redirect("/moved", hostname="new.com")
+    moved = {**moved, "filters": [*moved["filters"], policy]}
+    zero = rule_of("v1:0", matches=[path("/zero")], filters=[policy])
+    site.apply(edge_gateway(), edge_route("cors", moved, zero))
+    address = site.accepted("cors")
+    readable = {"allow-origin": BAR, "allow-credentials": "true", "expose-headers": "x-header-3,x-header-4"}
+    for target, status in (("moved", 302), ("zero", 500)):
+        assert preflight(site, address, f"a.com/{target}", BAR, "GET")["allow-origin"] == BAR
+        assert "allow-origin" not in preflight(site, address, f"a.com/{target}", FAR, "GET")
+        answer = site.ask(address, f"a.com/{target}", origin=BAR)
+        assert (answer.status, allowed(answer)) == (status, readable)
+        answer = site.ask(address, f"a.com/{target}", origin=FAR)
+        assert (answer.status, allowed(answer)) == (status, {})
+        assert site.ask(address, f"a.com/{target}").status == status
 
 
 def test_clients_in_the_mesh_get_the_answers_of_the_filter(site: Site) -> None:

@@ -15,7 +15,7 @@ from headgate.api.metrics.custom import METRICS, RESOURCES, value_of
 from headgate.api.metrics.handlers import MetricsApi, collect
 from headgate.api.metrics.query import DEFAULT_WINDOW_S
 from headgate.api.resource_attributes import ResourceAttributes
-from headgate.api.selectors import keys_of_selector, label_selector
+from headgate.api.selectors import selected_values
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.quantity import of_thousandths
 from headgate.resources.kind import api_version
@@ -60,12 +60,12 @@ async def answer(metrics: MetricsApi, request: Request, path: ExternalMetricsPat
     if request.method != "GET":
         raise method_not_allowed("external metrics support list")
     responses.negotiate(request.headers.get("accept", ""), ())
-    selector = request.query_params.get("labelSelector", "")
-    label = _label(selector)
-    selects = label_selector(selector)
+    if request.query_params.get("watch") in {"1", "true"}:
+        raise method_not_allowed("external metrics support list, and no watch")
+    label, names = _selected(request.query_params.get("labelSelector", ""))
 
     def is_selected(info: ObjectInfo) -> bool:
-        return selects({"metadata": {"labels": {label: info.ref.name}}})
+        return info.ref.name in names
 
     reading, answers = await metrics.answers(LABELS[label], DEFAULT_WINDOW_S)
     rows = await collect(answers.all(LABELS[label], path.namespace, is_selected))
@@ -84,13 +84,13 @@ async def answer(metrics: MetricsApi, request: Request, path: ExternalMetricsPat
     return responses.json_response(body, warnings=reading.cut)
 
 
-def _label(selector: str) -> str:
-    """Return the only label of a selector. Raises ApiError 400."""
-    keys = keys_of_selector(selector) if selector else frozenset[str]()
-    if len(keys) != 1 or not keys <= LABELS.keys():
+def _selected(selector: str) -> tuple[str, frozenset[str]]:
+    """Return the only label of a selector, and its values. Raises ApiError 400."""
+    values = selected_values(selector) if selector else {}
+    if len(values) != 1 or not values.keys() <= LABELS.keys():
         raise ApiError(
             400,
             f"the labelSelector must name objects by one of the labels {', '.join(sorted(LABELS))}, such as"
-            f" deployment=website; it has {', '.join(sorted(keys)) or 'no label'}",
+            f" deployment=website; it has {', '.join(sorted(values)) or 'no label'}",
         )
-    return next(iter(keys))
+    return next(iter(values.items()))

@@ -6,6 +6,7 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.cors import Cors
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
 from headgate.resources.gateway_api.routes import HeaderModifier, HTTPHeader, PathModifier, RequestMirror, RouteFilter
@@ -60,13 +61,20 @@ def cors(written: Sequence[RouteFilter]) -> Cors | None:
     if policy is None:
         return None
     return Cors(
-        origins=policy.allow_origins,
+        origins=tuple(map(_origin, policy.allow_origins)),
         methods=policy.allow_methods,
         headers=policy.allow_headers,
         exposed=policy.expose_headers,
         credentials=policy.allow_credentials,
         max_age=policy.max_age,
     )
+
+
+def _origin(written: str) -> str:
+    """Return an origin as browsers send it: in lower case, and without the default port of its scheme."""
+    origin = written.lower()
+    scheme = origin.partition(":")[0]
+    return origin.removesuffix(f":{DEFAULT_PORTS[scheme]}") if scheme in DEFAULT_PORTS else origin
 
 
 def request_mirrors(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, RequestMirror], ...]:
