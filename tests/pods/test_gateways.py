@@ -40,6 +40,7 @@ print(json.dumps(found))
 """
 """Sends requests to an address, and prints how many each Deployment answered."""
 REMOVE_SELECTOR = json.dumps([{"op": "remove", "path": "/spec/selector"}])
+REMOVE_GATEWAY = json.dumps([{"op": "remove", "path": "/spec/gateway"}])
 NOT_OF_GATEWAY = "endpointslice.kubernetes.io/managed-by!=headgate-gateway"
 
 
@@ -152,7 +153,7 @@ def test_the_specified_canary_gives_clients_without_a_sidecar_its_shares_by_a_ga
     until(lambda: "GatewayReady" in edge.kubectl("-n", WEB, "describe", "canary/my-canary"))
     if shutil.which("nginx"):
         replace_by_nginx(edge)
-    edge.kubectl("-n", WEB, "annotate", "canary/my-canary", "headgate.dev/gateway-")
+    edge.kubectl("-n", WEB, "patch", "canary/my-canary", "--type=json", "-p", REMOVE_GATEWAY)
     until(lambda: not led(edge, "web") and not runs(edge, "web"))
     assert edge.python(WEB, "v1", COUNT, "web.web:8080", 100, "web") == {"v1": 90, "v2": 10}
 
