@@ -6,6 +6,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, Protocol
 
 from cryptography import x509
@@ -59,7 +60,9 @@ class TcpServer:
         self._network.loop.call_soon_threadsafe(self._server.close)
 
 
-def greeting_server(network: Network, name: str, tls: ssl.SSLContext | None = None) -> TcpServer:
+def greeting_server(
+    network: Network, name: str, tls: ssl.SSLContext | None = None, at: Address = FREE_PORT
+) -> TcpServer:
     """Start a server that sends its name first, as MySQL sends a greeting, and then echoes."""
 
     async def serve(stream: Stream) -> None:
@@ -68,7 +71,20 @@ def greeting_server(network: Network, name: str, tls: ssl.SSLContext | None = No
         while data := await reader.read(4096):
             writer.write(data)
 
-    return TcpServer(network, serve, tls)
+    return TcpServer(network, serve, tls, at)
+
+
+def plain_server(network: Network, name: str, at: Address = FREE_PORT) -> TcpServer:
+    """Start a greeting server without TLS."""
+    return greeting_server(network, name, at=at)
+
+
+def tls_server(network: Network, name: str, at: Address = FREE_PORT) -> TcpServer:
+    """Start a greeting server with a certificate for the host `db`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with TemporaryDirectory() as directory:
+        context.load_cert_chain(certificate(Path(directory)))
+    return greeting_server(network, name, context, at)
 
 
 def http2_server(network: Network, name: str, at: Address = FREE_PORT) -> TcpServer:

@@ -37,6 +37,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "GATEWAY-HTTP": ("BackendTLSPolicy", "Gateway", "HTTPRoute", "ListenerSet"),
     "GATEWAY-GRPC": ("BackendTLSPolicy", "Gateway", "GRPCRoute", "ListenerSet"),
     "GATEWAY-TCP": ("Gateway", "TCPRoute"),
+    "GATEWAY-TLS": ("Gateway", "TLSRoute"),
     "MESH-HTTP": ("Mesh",),
     "MESH-GRPC": ("Mesh",),
 }

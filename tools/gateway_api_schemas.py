@@ -97,6 +97,8 @@ TYPES = {
     "TCPRouteSpec.rules": "TCPRouteRule",
     "TLSConfig.validation": "FrontendTLSValidation",
     "TLSPortConfig.tls": "TLSConfig",
+    "TLSRouteRule.backendRefs": "BackendRef",
+    "TLSRouteSpec.rules": "TLSRouteRule",
 }
 LEFT_OUT = ("default", "description", "oneOf", "x-kubernetes-map-type", "x-kubernetes-validations")
 """Keys of schemas that don't come from the release, or have no effect."""

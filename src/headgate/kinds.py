@@ -55,6 +55,7 @@ NAMES = (
     KindNames(GATEWAY, "HTTPRoute", "httproutes"),
     KindNames(GATEWAY, "GRPCRoute", "grpcroutes"),
     KindNames(GATEWAY, "TCPRoute", "tcproutes"),
+    KindNames(GATEWAY, "TLSRoute", "tlsroutes"),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),
     KindNames(SPECS, "HTTPRouteGroup", "httproutegroups", ("htr",)),

@@ -58,6 +58,16 @@ def website_route(kind: str, v1: int, v2: int) -> Object:
     return objects.route("website", objects.rule({"v1": v1, "v2": v2}), parents=[PARENT], kind=kind)
 
 
+def tls_route(v1: int, v2: int) -> Object:
+    return objects.route(
+        "website",
+        objects.rule({"v1": v1, "v2": v2}),
+        parents=[{"name": "shop"}],
+        kind="TLSRoute",
+        hostnames=["shop.example.com"],
+    )
+
+
 def to_gateway(backend: str, **more: Any) -> Object:
     return objects.route("shop", objects.rule({backend: 1}), parents=[{"name": "shop"}], **more)
 
@@ -110,6 +120,9 @@ TO_SHOP = objects.route(
 SECURE = objects.gateway(
     "shop", objects.listener(443, "https", protocol="HTTPS", tls={"certificateRefs": [{"name": "shop"}]})
 )
+
+
+PASSING = objects.gateway("shop", objects.listener(443, "tls", protocol="TLS", tls={"mode": "Passthrough"}))
 
 
 def secret(chain: str, key: str) -> Object:
@@ -186,6 +199,9 @@ OF_THE_GATEWAY_API = {
     ),
     "gateway.networking.k8s.io/v1 TCPRoute": PlannedChange(
         (*PODS, *services("tcp")), website_route("TCPRoute", 1, 1), website_route("TCPRoute", 1, 3)
+    ),
+    "gateway.networking.k8s.io/v1 TLSRoute": PlannedChange(
+        (*PODS, *services("tls"), PASSING), tls_route(1, 1), tls_route(1, 3)
     ),
     "gateway.networking.k8s.io/v1 ReferenceGrant": PlannedChange(
         (*MESH, *shop(), TO_SHOP), shop_grant("default"), shop_grant("other"), (True, True, False)

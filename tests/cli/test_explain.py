@@ -18,6 +18,7 @@ Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "ab-test")
 GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
+SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
 RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
 TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
@@ -203,6 +204,18 @@ def test_via_sends_the_request_to_a_gateway(run: Run) -> None:
     assert "set request header x-set: one" in [text.lower() for text in status["filterMessages"]]
     assert [item["share"]["numerator"] for item in status["backends"]] == [3, 1]
     assert "rewrite the host to v2.example" in status["backends"][1]["filterMessages"]
+
+
+def test_the_server_name_of_a_url_selects_the_route_of_a_tls_connection(run: Run) -> None:
+    """A name that two routes have belongs to the older one."""
+    routed = run("explain", "https://mail.example.com/", "--via", "gateway/edge", "-f", SERVER_NAMES)
+    assert "Gateway    default/edge, port 443, host mail.example.com\n" in routed.out
+    assert "Protocol   tls, because the Gateway's listener has this protocol\n" in routed.out
+    assert "Route      TLSRoute default/mail, rule 0\n" in routed.out
+    closed = run("explain", "https://other.example.com/", "--via", "gateway/edge", "-f", SERVER_NAMES)
+    assert "Route      no route has the server name: the connection is closed\n" in closed.out
+    web = run("explain", "https://shop.example.com/", "--via", "gateway/edge", "-f", SERVER_NAMES)
+    assert "Route      HTTPRoute default/shop, rule 0\n" in web.out
 
 
 def test_explain_shows_a_redirect(run: Run) -> None:

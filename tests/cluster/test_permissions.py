@@ -114,6 +114,11 @@ apiVersion: gateway.networking.k8s.io/v1
 kind: TCPRoute
 metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {namespace: shop, name: web}
+spec: {parentRefs: [{name: edge}], hostnames: [web.example], rules: [{backendRefs: [{name: website, port: 8080}]}]}
 """
 SELDOM_USED = {
     Permission("get", group, resource)
@@ -125,6 +130,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "httproutes"),
         ("gateway.networking.k8s.io", "referencegrants"),
         ("gateway.networking.k8s.io", "tcproutes"),
+        ("gateway.networking.k8s.io", "tlsroutes"),
         ("headgate.dev", "canaries"),
         ("headgate.dev", "sidecars"),
         ("headgate.dev", "tlsconfigs"),

@@ -10,7 +10,8 @@ from tests.differential.access_worlds import Call, scenarios
 from tests.differential.http_exchange import Message
 from tests.differential.sidecar_lab import DOMAIN, AccessWorld, Counted, LabCaller, SidecarLab
 
-from headgate.model.routing import PortRef, Workload, server_name
+from headgate.model.authorities import server_name
+from headgate.model.routing import PortRef, Workload
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "25"))
 

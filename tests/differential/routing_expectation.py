@@ -10,8 +10,9 @@ from tests.differential.backends import CLOSED, Responder
 from tests.differential.worlds import Sent
 
 from headgate.envoy import names
-from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion, decide, host_fits
+from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion, decide
 from headgate.model.hash_slots import slot_of, slot_range_at
+from headgate.model.host_names import host_fits
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, GatewayPort, Mesh, Mirror, PortRef, Target
 from headgate.model.sanitizing import NOT_FOUND, Downstream, sanitize

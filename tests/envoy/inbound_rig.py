@@ -26,8 +26,9 @@ from tests.wire import (
 from headgate.envoy import inbound, secrets
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, Part
 from headgate.envoy.encode import encode_resource
+from headgate.model.authorities import server_name
 from headgate.model.identities import Credential
-from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload, server_name
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
 
 
 class Caller(Client):

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 from tests.authority import CLIENT, DOMAIN, OTHER, Authority
 from tests.envoy.counting import REQUESTS, Report, ReportingInboundRig, ReportingRig
+from tests.envoy.gateway_ports import SHOP, gateway_port
 from tests.envoy.inbound_rig import ADDRESS
 from tests.envoy.raw_http import RawConnection, RawServer, answer
 from tests.envoy.rig import Echo
@@ -26,6 +27,7 @@ from headgate.envoy.outcomes import parse_code
 from headgate.envoy.stats_sink import BOUNDS
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.view import Node
+from headgate.model.authorities import server_name
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as RequestPath
@@ -45,9 +47,9 @@ from headgate.model.routing import (
     RequestRule,
     Route,
     RouteTable,
+    ServerName,
     Split,
     Target,
-    server_name,
 )
 from headgate.resources.meta import Key
 from headgate.telemetry.counters import packed_counters
@@ -550,6 +552,18 @@ def test_a_sidecar_counts_inbound_requests_in_plaintext_only(inbound):
     assert [meshed.get().status for _ in range(5)] == [200] * 5
     inbound.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
     inbound.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
+
+
+def test_a_gateway_counts_tls_connections_without_a_route_as_failed(rig):
+    address = rig.free()
+    names = (ServerName(host="*"), ServerName(host="shop.example", route=rig.route("one", origin=SHOP)))
+    rig.apply(gateways=(gateway_port(address, protocol=Protocol.TLS, server_names=names),))
+    until(lambda: listens(address), "the listener")
+    for name in ("", "other.example"):
+        with pytest.raises(OSError, match=r"EOF|reset"):
+            rig.handshake(address, name)
+    rig.reports.wait_for(FAILED, {f"gateway/default/edge/{address.port}": 2}, "cluster")
+    assert rig.ask(address=address).status == 0
 
 
 def test_a_sidecar_counts_successful_and_failed_inbound_plaintext_connections(inbound):

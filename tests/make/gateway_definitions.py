@@ -63,6 +63,7 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "spec.rules[].matches[].headers[]": {"type": "Exact"},
     },
     "TCPRoute": _ROUTE,
+    "TLSRoute": _ROUTE,
     "ReferenceGrant": {},
 }
 """The default values of fields, by kind and by the path of the object that has the fields."""

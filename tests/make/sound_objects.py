@@ -35,6 +35,9 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
     ("gateway.networking.k8s.io", "HTTPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
     ("gateway.networking.k8s.io", "GRPCRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
     ("gateway.networking.k8s.io", "TCPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
+    ("gateway.networking.k8s.io", "TLSRoute"): {
+        "spec": {"parentRefs": [{"name": "shop"}], "hostnames": ["shop.example"], "rules": _RULES}
+    },
     ("gateway.networking.k8s.io", "ReferenceGrant"): {
         "spec": {
             "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "web"}],

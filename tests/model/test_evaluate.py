@@ -20,6 +20,7 @@ from headgate.model.routing import (
     Protocol,
     Route,
     RouteTable,
+    ServerName,
     Split,
     Sticky,
     Target,
@@ -187,3 +188,29 @@ def test_the_user_key_comes_from_the_cookie_or_header_of_the_split(sticky, heade
     decision = decide(mesh(Route(split=split)), WEB, Request(headers=headers))
     assert decision.slot == (slot_of(key) if key else None)
     assert decision.receivers == {V1: 1}
+
+
+@pytest.mark.parametrize(
+    ("server_name", "host", "receivers"),
+    [
+        ("mail.example.com", "mail.example.com", {V1: 1}),
+        ("MAIL.example.com", "mail.example.com", {V1: 1}),
+        ("other.example.com", "*.example.com", {V2: 1}),
+        ("closed.example.com", "closed.example.com", {503: 1}),
+        ("example.org", "*", {503: 1}),
+        ("", "*", {503: 1}),
+    ],
+)
+def test_the_server_name_of_a_tls_connection_selects_its_backend(server_name, host, receivers):
+    names = {"*": None, "*.example.com": V2, "closed.example.com": None, "mail.example.com": V1}
+    port = GatewayPort(
+        gateway="default/edge",
+        address="10.0.0.9",
+        port=443,
+        protocol=Protocol.TLS,
+        server_names=tuple(
+            ServerName(host=name, route=Route(split=to((ref, 1))) if ref else None) for name, ref in names.items()
+        ),
+    )
+    decision = decide(mesh(), port, Request(server_name=server_name))
+    assert (decision.host, decision.receivers, decision.protocol) == (host, receivers, Protocol.TLS)

@@ -14,6 +14,7 @@ from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
 from tests.e2e.gateway_api.test_retries import *  # noqa: F403
 from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
+from tests.e2e.gateway_api.test_tls_routes import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare
 from tests.pods.conftest import Cluster
 from tests.pods.gateway_api import install_gateway_api

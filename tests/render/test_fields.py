@@ -37,7 +37,7 @@ RENDERED = {
     Broken: "weight status",
     Endpoint: "address port resolved",
     Filters: "request response rewrite",
-    GatewayPort: "gateway address port protocol hosts tls connections",
+    GatewayPort: "gateway address port protocol hosts tls connections server_names",
     Header: "name text",
     HeaderEdit: "set add remove",
     HostRoutes: "host routes listener",
@@ -93,3 +93,21 @@ def test_cors_policies_are_omissions_of_their_rules() -> None:
     assert {(str(item.origin), item.where, item.what) for item in found} == {
         ("HTTPRoute default/cors", f"route {number}", "CORS filter") for number in range(3)
     }
+
+
+def test_routes_of_tls_listeners_are_omissions_and_https_listeners_of_their_port_remain() -> None:
+    selection = select(compiled("gw-tls").mesh)
+    found = [item for item in selection.omissions if item.reason is OmissionReason.SERVER_NAME]
+    assert {(str(item.origin), item.where) for item in found} == {
+        (f"TLSRoute default/{name}", f"port 443, host {host}")
+        for name, host in (
+            ("db", "db.example.com"),
+            ("late", "late.example.com"),
+            ("mail", "mail.example.com"),
+            ("mail", "*.mail.example.com"),
+            ("missing", "missing.example.com"),
+        )
+    }
+    (web,) = [port for port in selection.ports if port.port == 443]
+    assert [host.names for host in web.hosts] == [("shop.example.com",)]
+    assert [host for host, _ in web.tls] == ["shop.example.com"]

@@ -19,6 +19,7 @@ from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.routing import Protocol
 from headgate.options import GivenOptions
 from headgate.resources.explanations import (
     MUTUAL_TLS,
@@ -199,9 +200,7 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     yield "Protocol", f"{explanation.protocol}, {explanation.protocol_message}"
     yield (
         "Route",
-        explanation.route.words
-        if explanation.route
-        else f"no route matches: the proxy answers {explanation.backends[0].status_code}",
+        explanation.route.words if explanation.route else _without_route(explanation),
     )
     if explanation.location:
         yield "Location", explanation.location
@@ -210,6 +209,12 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     if trace := explanation.trace:
         decision = "sampled by the client" if trace.sampled else "not sampled by the client"
         yield "Trace", f"{trace.id}, {decision}" + ("" if trace.recorded else f"; {NO_SPANS}")
+
+
+def _without_route(explanation: ExplanationStatus) -> str:
+    if explanation.protocol == Protocol.TLS.value:
+        return "no route has the server name: the connection is closed"
+    return f"no route matches: the proxy answers {explanation.backends[0].status_code}"
 
 
 def _stickiness(stickiness: Stickiness) -> Iterator[tuple[str, str]]:

@@ -56,6 +56,7 @@ from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
 from headgate.memo import Stages
 from headgate.model.resilience import Resilience
+from headgate.model.root_protocols import roots
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
     Endpoint,
@@ -67,7 +68,6 @@ from headgate.model.routing import (
     RouteTable,
     TlsMode,
     Workload,
-    roots,
 )
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod

@@ -13,10 +13,11 @@ from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model import cors
 from headgate.model.applied_filters import backend_request, redirect_location
-from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, Portion, copies, decide, host_fits, without_port
+from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, Portion, copies, decide
 from headgate.model.hash_slots import slot_range_at
+from headgate.model.host_names import host_fits, without_port
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
-from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route
+from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Protocol, Route
 from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.traces import REQUEST_ID, trace_context, with_chosen_id
 from headgate.resources.explanations import (
@@ -230,11 +231,13 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
     if isinstance(place, PortRef):
         routes = next(table.routes for table in mesh.tables if table.ref == place)
     elif place is not None:
-        for _, entry in sorted(place.hosts.items()):
-            if entry.host == decision.host:
-                routes = entry.routes
-            else:
-                yield _other_host(entry.host, decision.host, without_port(request.authority).lower())
+        of_connections = decision.protocol is Protocol.TLS
+        hosts = [name.host for name in place.server_names] if of_connections else sorted(place.hosts)
+        for host in hosts:
+            if host != decision.host:
+                yield _other_host(host, decision.host, without_port(request.authority).lower())
+            elif not of_connections:
+                routes = place.hosts[host].routes
     for candidate in decision.tried:
         route, unmet = _explained(candidate.route), candidate.unmet
         yield Tried(route=route, result="Failed" if unmet else "Matched", message=str(unmet or ""))

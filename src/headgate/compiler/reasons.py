@@ -67,6 +67,7 @@ class Reason(enum.Enum):
     CERTIFICATE_EXPIRES = "CertificateExpires"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
     LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
+    LISTENER_HOSTNAME_CONFLICT = "ListenerHostnameConflict"
     INVALID_PARAMETERS = "InvalidParameters"
     UNSUPPORTED_ADDRESS = "UnsupportedAddress"
     ADDRESS_NOT_USABLE = "AddressNotUsable"
@@ -117,6 +118,7 @@ _MEANINGS = {
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
         Reason.UNSUPPORTED_VALUE: "The rule uses a value that headgate does not support; its requests are answered with 500.",
         Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of them is served.",
+        Reason.LISTENER_HOSTNAME_CONFLICT: "An HTTPS and a TLS listener have the same port and hostname; neither is served.",
         Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
         Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },
@@ -163,7 +165,7 @@ _MEANINGS = {
         Reason.PROTOCOL_CONFLICT: "An older Service declares another protocol for the same port of the same pods.",
         Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is unknown; headgate treats the port as http.",
         Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
-        Reason.SHADOWED: "Earlier routes get every request that fits this match, or an older TCPRoute gets every connection.",
+        Reason.SHADOWED: "Earlier routes get every request that fits this match, or an older route gets connections of the TCPRoute or TLSRoute.",
         Reason.NEVER_MATCHES: "No request can satisfy the match.",
         Reason.TRACE_HEADER: "While traces are on, proxies write the header that the route matches or changes.",
         Reason.NO_EFFECT: "No request reaches the split, so its weights have no effect.",

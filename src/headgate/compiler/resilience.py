@@ -253,6 +253,10 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
                 port,
                 hosts=by_host(*(_with_routes(host, settings, None) for host in port.hosts.values())),
                 connections=_route(port.connections, settings, "") if port.connections else None,
+                server_names=tuple(
+                    structs.replace(name, route=_route(name.route, settings, "")) if name.route else name
+                    for name in port.server_names
+                ),
             )
             for port in mesh.gateways
         ),

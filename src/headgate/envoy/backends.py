@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from headgate.model.routing import Endpoint, Mesh, PortRef, Protocol, Route, roots
+from headgate.model.root_protocols import roots
+from headgate.model.routing import Endpoint, Mesh, PortRef, Protocol, Route
 
 
 class RoutedPort(NamedTuple):

@@ -1,7 +1,8 @@
 """Render Gateways: for each port, a listener on the Gateway's address and the route configurations of that listener."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.clusters import wildcard_address
@@ -55,30 +56,50 @@ class ScopePlan(Value, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for host in self.hosts for planned in host.routes for name in planned.needs))
 
 
+class ServerNamePlan(Value, frozen=True, kw_only=True):
+    """The clusters of TLS connections with the server name `host`; with `secrets`, the proxy ends TLS."""
+
+    host: str
+    shares: tuple[ClusterWeight, ...]
+    secrets: tuple[str, ...] = ()
+
+
 class PlannedListener(Value, frozen=True, kw_only=True):
-    """The listener of a Gateway port; `shares` has the clusters of a TCP port, empty on an HTTP port."""
+    """The listener of a Gateway port; `shares` has the clusters of a TCP port, empty on all other ports."""
 
     name: str
     address: str
     port: int
     shares: tuple[ClusterWeight, ...] = ()
     tls: tuple[TlsPlan, ...] = ()
+    server_names: tuple[ServerNamePlan, ...] = ()
     traces: SpanResource | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Return all clusters that the listener names."""
-        return tuple(share.cluster for share in self.shares if share.cluster != names.MISSING)
+        shares = chain(self.shares, *(name.shares for name in self.server_names))
+        return tuple(dict.fromkeys(share.cluster for share in shares if share.cluster != names.MISSING))
 
 
 def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
     """Plan the listener of a Gateway port, without its hosts."""
+    secrets = _secrets(port)
+    passed_on = {name.host for name in port.server_names}
     return PlannedListener(
         name=names.gateway(GatewayRef(port.gateway, port.port)),
         address=port.address,
         port=port.port,
-        shares=() if port.protocol.is_http else _connections(planner, port),
-        tls=tuple(_tls(port)),
+        shares=() if port.protocol.is_http or port.server_names else _connections(planner, port, port.connections),
+        tls=tuple(TlsPlan(host=host, secrets=own) for host, own in secrets.items() if host not in passed_on),
+        server_names=tuple(
+            ServerNamePlan(
+                host=name.host,
+                shares=_connections(planner, port, name.route),
+                secrets=secrets[name.listener] if name.terminated else (),
+            )
+            for name in port.server_names
+        ),
     )
 
 
@@ -98,7 +119,7 @@ def plan_host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> S
 def _host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> HostPlan:
     own_host = host_routes.host if gateway_hosts.has_own_scope(host_routes.host) else ""
     listener_info = ListenerInfo(scheme="https" if port.tls else "http", port=port.port, host=own_host)
-    has_more_listeners = len({host for host, _ in port.tls}) > 1
+    has_more_listeners = len({*(host for host, _ in port.tls), *(name.listener for name in port.server_names)}) > 1
     return HostPlan(
         host=host_routes.host,
         routes=tuple(planner.plan_routes(host_routes.routes, listener_info)),
@@ -106,19 +127,18 @@ def _host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> HostP
     )
 
 
-def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
-    """Return the weighted clusters of a TCP port; without backends, `MISSING`, so that Envoy closes connections."""
-    planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
+def _connections(planner: Planner, port: GatewayPort, route: Route | None) -> tuple[ClusterWeight, ...]:
+    """Return the weighted clusters of connections; without backends, `MISSING`, so that Envoy closes them."""
+    planned = planner.plan_route(route or _NOWHERE, ListenerInfo(scheme="", port=port.port))
     return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 
 
-def _tls(port: GatewayPort) -> Iterator[TlsPlan]:
-    """Yield the certificates of each TLS listener."""
+def _secrets(port: GatewayPort) -> Mapping[str, tuple[str, ...]]:
+    """Return the certificates of each listener that ends TLS, by its hostname."""
     by_host: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for host, certificate in port.tls:
         by_host[host] += (names.secret(certificate.secret),)
-    for host, secrets in by_host.items():
-        yield TlsPlan(host=host, secrets=secrets)
+    return by_host
 
 
 def scope(plan: ScopePlan) -> pb.ScopedRouteConfiguration:
@@ -134,13 +154,14 @@ def _virtual_host(plan: HostPlan, port: str) -> pb.VirtualHost:
 
 
 def listener(plan: PlannedListener) -> pb.Listener:
-    """Return the listener of a port; with TLS, the client's SNI selects the certificate."""
+    """Return the listener of a port; with TLS, the client's SNI selects the certificate, or the clusters."""
     message = _plain(plan)
     if plan.address == "::":
         message.address.CopyFrom(wildcard_address(plan.address, plan.port))
-    if not plan.tls:
+    if not plan.tls and not plan.server_names:
         return message
-    chains = [_chain(plan, tls) for tls in plan.tls]
+    chains = [_https_chain(plan, tls) for tls in plan.tls]
+    chains += [_connections_chain(plan, name) for name in plan.server_names]
     del message.filter_chains[:]
     message.filter_chains.extend(chains)
     message.listener_filters.append(
@@ -149,29 +170,44 @@ def listener(plan: PlannedListener) -> pb.Listener:
     return message
 
 
-def _plain(plan: PlannedListener, tls_listener: str = "") -> pb.Listener:
-    if plan.shares:
+def _plain(plan: PlannedListener) -> pb.Listener:
+    """Return the listener without TLS; its filter chains are those of TCP and HTTP ports."""
+    if plan.shares or (plan.server_names and not plan.tls):
         return tcp_proxy.listener(plan.name, plan.address, plan.port, plan.shares)
-    return listeners.gateway_listener(plan.name, plan.address, plan.port, tls_listener, plan.traces)
+    return listeners.gateway_listener(plan.name, plan.address, plan.port, traces=plan.traces)
 
 
-def _chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
-    """Return the filter chain of a TLS listener."""
-    filters = _plain(plan, shown.host).filter_chains[0].filters
+def _https_chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
+    """Return the filter chain of an HTTPS listener."""
+    plain = listeners.gateway_listener(plan.name, plan.address, plan.port, shown.host, plan.traces)
+    return _with_tls(_chain(shown.host, plain), shown.secrets, http_connections.ALPN)
+
+
+def _connections_chain(plan: PlannedListener, name: ServerNamePlan) -> pb.FilterChain:
+    """Return the filter chain of a TLS listener for a server name. Bytes that are not TLS reach no backend."""
+    chain = _chain(name.host, tcp_proxy.listener(plan.name, plan.address, plan.port, name.shares))
+    if name.shares != tcp_proxy.NO_CLUSTER:
+        chain.filter_chain_match.transport_protocol = "tls"
+    return _with_tls(chain, name.secrets) if name.secrets else chain
+
+
+def _chain(host: str, plain: pb.Listener) -> pb.FilterChain:
+    """Return the filter chain of a listener, for connections with the server name `host`."""
+    match = pb.FilterChainMatch(server_names=[host]) if host != _EVERY_NAME else None
+    return pb.FilterChain(name=host, filter_chain_match=match, filters=plain.filter_chains[0].filters)
+
+
+def _with_tls(chain: pb.FilterChain, secrets: Sequence[str], alpn: Sequence[str] = ()) -> pb.FilterChain:
+    """Return a filter chain that ends TLS."""
     context = pb.DownstreamTlsContext(
         common_tls_context=pb.CommonTlsContext(
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=pb.TlsParameters.TlsProtocol.TLSv1_2),
             tls_certificate_sds_secret_configs=[
-                pb.SdsSecretConfig(name=secret, sds_config=ads()) for secret in shown.secrets
+                pb.SdsSecretConfig(name=secret, sds_config=ads()) for secret in secrets
             ],
-            alpn_protocols=() if plan.shares else http_connections.ALPN,
+            alpn_protocols=alpn,
         )
     )
-    named = shown.host != _EVERY_NAME
-    return pb.FilterChain(
-        name=shown.host,
-        filter_chain_match=pb.FilterChainMatch(server_names=[shown.host]) if named else None,
-        filters=filters,
-        transport_socket=pb.TransportSocket(name=_TLS, typed_config=pb.pack(context)),
-        transport_socket_connect_timeout=duration(http_connections.HANDSHAKE_MS),
-    )
+    chain.transport_socket.CopyFrom(pb.TransportSocket(name=_TLS, typed_config=pb.pack(context)))
+    chain.transport_socket_connect_timeout.CopyFrom(duration(http_connections.HANDSHAKE_MS))
+    return chain

@@ -22,7 +22,8 @@ from headgate.envoy.traces import SpanResource, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.values import duration
-from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
+from headgate.model.authorities import server_name
+from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode
 from headgate.resources.meta import Value
 
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"

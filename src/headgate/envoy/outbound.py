@@ -44,7 +44,7 @@ from headgate.envoy.view import (
     client_namespace,
 )
 from headgate.model import pod_names
-from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
+from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities, server_name
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.routing import (
     Endpoint,
@@ -55,7 +55,6 @@ from headgate.model.routing import (
     Split,
     Target,
     Workload,
-    server_name,
 )
 
 # --- resources of Services

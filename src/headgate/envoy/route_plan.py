@@ -20,6 +20,7 @@ from headgate.envoy import names
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
+from headgate.model.authorities import server_name
 from headgate.model.cors import Cors
 from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
@@ -34,7 +35,6 @@ from headgate.model.routing import (
     Split,
     Sticky,
     Target,
-    server_name,
 )
 from headgate.resources.meta import Key, Value
 

@@ -202,7 +202,7 @@ class MeshView:
                 continue
             wildcards = [port.hosts[host] for host in sorted(filterfalse(has_own_scope, port.hosts))]
             routes = [route for host in wildcards for route in host.routes]
-            backends = self._sources.backends((*routes, *filter(None, [port.connections])))
+            backends = self._sources.backends((*routes, *port.connection_routes))
             yield GatewayView(structs.replace(port, hosts=by_host(*wildcards)), backends, self.settings), port.hosts
 
     def host_sources(self, port: GatewayPort) -> HostSources:

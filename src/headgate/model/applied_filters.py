@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from msgspec import structs
 
-from headgate.model.evaluate import without_port
+from headgate.model.host_names import without_port
 from headgate.model.requests import Filters, HeaderEdit, Headers, Path, PathEdit, Request
 from headgate.model.routing import Route
 

@@ -79,3 +79,9 @@ def missing_port(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> s
         if canonical(host) in dict(authorities(frontend, mesh.domain, home)) and int(port) not in frontend.ports:
             return f"Service {frontend.service} has no TCP port {port}; it has {ports}"
     return ""
+
+
+def server_name(ref: PortRef, domain: str) -> str:
+    """Return the SNI for a Service port: `8080.website.default.svc.cluster.local`."""
+    namespace, service = ref.service.split("/")
+    return f"{ref.port}.{service}.{namespace}.svc.{domain}"

@@ -98,8 +98,7 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
     """Yield every route of a port, for requests and for connections."""
     for host in port.hosts.values():
         yield from host.routes
-    if port.connections:
-        yield port.connections
+    yield from port.connection_routes
 
 
 def _group_faults(routes: Sequence[Route]) -> Iterator[str]:

@@ -4,7 +4,7 @@ The precedence is that of the proxies: the most specific host, then the first ro
 split. Shares are exact fractions; nothing is random.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -15,6 +15,7 @@ from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_port, pod_authorities, pods, resolve
 from headgate.model.cors import PREFLIGHT, preflight_answer
 from headgate.model.hash_slots import slot_of
+from headgate.model.host_names import best_name, server_name_entry, without_port
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import (
     Broken,
@@ -26,6 +27,7 @@ from headgate.model.routing import (
     PortRef,
     Protocol,
     Route,
+    ServerName,
     Split,
     Sticky,
     Target,
@@ -164,12 +166,7 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
     entry_port = (None if named else resolve(mesh, where, home)) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(entry_port, GatewayPort):
-        if entry_port.connections is not None:
-            return structs.replace(
-                _connection(entry_port.connections, ready), entry=entry_port, protocol=entry_port.protocol
-            )
-        decision = _at_gateway(entry_port, _sanitized_request(request, entry_port), ready)
-        return structs.replace(decision, entry=entry_port, protocol=entry_port.protocol)
+        return structs.replace(_at_gateway(entry_port, request, ready), entry=entry_port)
     sanitized = _sanitized_request(request, where)
     if entry_port is None and isinstance(where, str) and (at_pod := _at_pod(mesh, sanitized, named)):
         return at_pod
@@ -209,6 +206,18 @@ def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> 
     return Decision(route=route, shares=shares(route, ready), tried=(TriedRoute(route=route),))
 
 
+def _tls_connection(server_name: ServerName, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    """Return the decision for TLS connections with a server name; the proxy closes them without a route."""
+    if server_name.route is None:
+        return Decision(host=server_name.host, shares=_proxy_response(UNAVAILABLE, NO_SUCH_HOST))
+    return structs.replace(_connection(server_name.route, ready), host=server_name.host)
+
+
+def _server_name(request: Request) -> str:
+    """Return the SNI of a request's connection."""
+    return without_port(canonical(request.authority)) if request.server_name is None else request.server_name
+
+
 def _refused(sanitized: Sanitized) -> Decision | None:
     """Return the decision for a malformed request; None for a well-formed one."""
     if not sanitized.status:
@@ -221,7 +230,16 @@ def _proxy_response(status: int, reason: str = "", message: str = "") -> tuple[P
     return (Portion(share=Fraction(1), status=status, reason=reason, message=message),)
 
 
-def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+def _at_gateway(port: GatewayPort, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    """Return the decision for a request, or for its connection where the proxy reads no requests."""
+    if port.connections is not None:
+        return structs.replace(_connection(port.connections, ready), protocol=port.protocol)
+    if server_name := server_name_entry(port, _server_name(request)):
+        return structs.replace(_tls_connection(server_name, ready), protocol=Protocol.TLS)
+    return structs.replace(_at_host(port, _sanitized_request(request, port), ready), protocol=port.protocol)
+
+
+def _at_host(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     entry = best_host(port.hosts, sanitized.request.authority)
     if entry and port.tls and entry.listener != _listener(port, sanitized.request):
         answer = _proxy_response(MISDIRECTED, MISDIRECTED_REQUEST)
@@ -232,8 +250,7 @@ def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef,
 
 def _listener(port: GatewayPort, request: Request) -> str:
     """Return the hostname of the TLS listener for a request's connection; empty if no listener matches."""
-    name = without_port(canonical(request.authority)) if request.server_name is None else request.server_name
-    return best_name({host for host, _ in port.tls}, name) or ""
+    return best_name({host for host, _ in port.tls}, _server_name(request)) or ""
 
 
 def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -278,43 +295,6 @@ def best_host(hosts: Mapping[str, HostRoutes], authority: str) -> HostRoutes | N
     """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port, case and a final dot."""
     name = best_name(hosts.keys(), without_port(canonical(authority)))
     return hosts[name] if name else None
-
-
-def best_name(patterns: Collection[str], host: str) -> str | None:
-    """Return the most specific pattern that matches a host; None if there is none. Patterns are in lower case."""
-    return next(iter(fitting_names(patterns, host)), None)
-
-
-def fitting_names(patterns: Collection[str], host: str) -> list[str]:
-    """Return the patterns that match a host, the most specific first: exact name, longest wildcard, `*`.
-
-    `patterns` is a set or a mapping of patterns in lower case. The time does not depend on their number.
-    """
-    return [pattern for pattern in matching_patterns(host) if pattern in patterns]
-
-
-def matching_patterns(host: str) -> list[str]:
-    """Return all patterns in lower case that match a host, or all names of a wildcard, the most specific first."""
-    host = host.lower()
-    labels = host.split(".")
-    wildcards = (f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels)))
-    return [pattern for pattern in dict.fromkeys((host, *wildcards, "*")) if host_fits(pattern, host)]
-
-
-def host_fits(pattern: str, host: str) -> bool:
-    """Return whether a pattern matches a host, or all names of a wildcard. Both are in lower case.
-
-    `*.example.com` matches names with one or more additional labels, `*` matches all names.
-    """
-    if not pattern.startswith("*"):
-        return pattern == host
-    return len(host) >= len(pattern) and host.endswith(pattern[1:]) if pattern != "*" else True
-
-
-def without_port(authority: str) -> str:
-    """Return the host of an authority."""
-    host, colon, port = authority.rpartition(":")
-    return host if colon and (port.isdigit() or not port) else authority
 
 
 def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple[Portion, ...]:

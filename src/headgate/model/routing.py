@@ -4,7 +4,6 @@ A service is named `namespace/name`, a port by its number. All lists are sorted,
 """
 
 import enum
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from headgate.model.cors import Cors
@@ -167,12 +166,6 @@ class Workload(Value, frozen=True, kw_only=True):
     port_checks: tuple[PortCheck, ...] = ()
     traces: TraceSource | None = None
     revision: str = ""
-
-
-def server_name(ref: PortRef, domain: str) -> str:
-    """Return the SNI for a Service port: `8080.website.default.svc.cluster.local`."""
-    namespace, service = ref.service.split("/")
-    return f"{ref.port}.{service}.{namespace}.svc.{domain}"
 
 
 class SlotRange(Value, frozen=True, kw_only=True):
@@ -351,11 +344,23 @@ class ListenerCertificate(Value, frozen=True, kw_only=True):
     key: PrivateText
 
 
+class ServerName(Value, frozen=True, kw_only=True):
+    """The TLS connections of a Gateway port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
+
+    With `terminated`, the proxy ends TLS with the certificates of the listener with the hostname `listener`.
+    """
+
+    host: str
+    listener: str = "*"
+    terminated: bool = False
+    route: Route | None = None
+
+
 class GatewayPort(Value, frozen=True, kw_only=True):
     """A port of a Gateway (`namespace/name`) on the Gateway's own address. HTTP and HTTPS ports have `hosts`, by name.
 
     `tls` has pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
-    TCP ports have one route, `connections`.
+    TCP ports have one route, `connections`. With TLS listeners, `server_names` has those of their connections, sorted.
     """
 
     gateway: str
@@ -365,6 +370,12 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     hosts: SharedMap[str, HostRoutes] = SharedMap()
     tls: tuple[tuple[str, ListenerCertificate], ...] = ()
     connections: Route | None = None
+    server_names: tuple[ServerName, ...] = ()
+
+    @property
+    def connection_routes(self) -> tuple[Route, ...]:
+        """Return all routes of connections."""
+        return tuple(filter(None, (self.connections, *(name.route for name in self.server_names))))
 
 
 class Mesh(Value, frozen=True, kw_only=True):
@@ -386,15 +397,3 @@ class Mesh(Value, frozen=True, kw_only=True):
     gateway_pods: tuple[GatewayPod, ...] = ()
     tracing: Tracing | None = None
     workloads: tuple[Workload, ...] = ()
-
-
-def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
-    """Return a protocol for each backend of a split: the protocol of its root, or of the first root if there are several.
-
-    Clients of the root call the backend with it; direct clients too, where proxies need a single protocol for each port.
-    """
-    protocols: dict[PortRef, Protocol] = {}
-    for target in (target for table in tables for route in table.routes for target in route.split.targets):
-        if target.protocol:
-            protocols.setdefault(target.ref, target.protocol)
-    return protocols

@@ -3,13 +3,17 @@
 import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
+
+from msgspec import structs
 
 from headgate.matching.conditions import AUTHORITY, Conjunction, Dimension, Literal, Setting, Test
 from headgate.matching.requests import fits, parts_of, request_of
 from headgate.matching.solver import Solver
 from headgate.matching.undecided import Work
-from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, best_name, host_fits
+from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, NO_SUCH_HOST, UNAVAILABLE
+from headgate.model.host_names import best_name, host_fits, server_name_entry
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
 from headgate.model.sanitizing import NOT_FOUND
@@ -22,6 +26,7 @@ from headgate.shared_map import replaced
 NO_SUCH_PORT = answered_by_proxy(NOT_FOUND, "NoSuchPort")
 NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
 CLOSED = answered_by_proxy(0, "NoCertificate")
+NO_SERVER_NAME = structs.replace(answered_by_proxy(UNAVAILABLE, NO_SUCH_HOST), protocol=Protocol.TLS)
 _HOST = Dimension("header", AUTHORITY)
 _DEFAULT_PORTS = {False: 80, True: 443}
 ROUTE_STEPS = 8
@@ -143,6 +148,9 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         was, now = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
         yield from _compared(entry, (was, now), Solver(Setting(edge=True), work=context.work))
         return
+    yield from _at_server_names(old, new, context)
+    if not any(port and port.protocol.is_http for port in (old, new)):
+        return
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
     for name in sorted(_changed_hosts(old, new) if old and new and not context.changed else names):
         hosts = _best_host(old, name), _best_host(new, name)
@@ -161,6 +169,25 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         ]
         entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
         yield from _compared(entry, (host_sides[0], host_sides[1]), Solver(setting, work=context.work), region)
+
+
+def _at_server_names(old: GatewayPort | None, new: GatewayPort | None, context: _Context) -> Iterator[RequestClass]:
+    """Yield the classes of TLS connections, by the server name (SNI)."""
+    by_name = {entry.host: port for port in (old, new) if port for entry in port.server_names}
+    for name, some in sorted(by_name.items(), key=itemgetter(0)):
+        was, now = (_of_server_name(port, name, ready) for port, ready in zip((old, new), context.ready, strict=True))
+        entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
+        setting = Setting(edge=True, secure=True, authorities=_authorities(name, some.port, secure=True))
+        yield from _compared(entry, (was, now), Solver(setting, work=context.work))
+
+
+def _of_server_name(port: GatewayPort | None, name: str, ready: Ready) -> _Side:
+    if port is None:
+        return _Side((), (), NO_SUCH_PORT)
+    entry = server_name_entry(port, name)
+    if entry is None:
+        return _Side((), (), CLOSED)
+    return _side((entry.route,), ready, Protocol.TLS) if entry.route else _Side((), (), NO_SERVER_NAME)
 
 
 def _changed_hosts(old: GatewayPort, new: GatewayPort) -> Iterable[str]:
@@ -194,7 +221,7 @@ def _of_host(port: GatewayPort | None, host: HostRoutes | None, name: str, ready
     if port is None:
         return _Side((), (), NO_SUCH_PORT)
     listener = _listener(port, name)
-    if listener is None:
+    if listener is None or server_name_entry(port, name):
         return _Side((), (), CLOSED)
     if host is None:
         return _Side((), (), NO_ROUTE)

@@ -26,6 +26,7 @@ class OmissionReason(enum.Enum):
     REGULAR_EXPRESSION = "RegularExpression"
     RESILIENCE = "Resilience"
     ROUNDED_SHARE = "RoundedShare"
+    SERVER_NAME = "ServerName"
     STICKY = "Sticky"
     TIMEOUT = "Timeout"
 

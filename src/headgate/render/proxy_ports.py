@@ -123,7 +123,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
     """Return the ports of the chosen Services and Gateways. Names that the mesh does not have select nothing."""
     by_number: dict[int, ProxyPort] = {}
     omissions: list[Omission] = []
-    for port in sorted(_wanted(mesh, chosen), key=lambda port: port.port):  # stable: Gateways come first
+    for port in sorted(_chosen_ports(mesh, chosen), key=lambda port: port.port):  # stable: Gateways come first
         before = by_number.get(port.port)
         joined = _joined(before, port) if before else port
         if joined:
@@ -145,6 +145,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         dns=chosen.dns,
         omissions=(
             *omissions,
+            *_server_name_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
             *cors_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
@@ -168,9 +169,9 @@ def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:
     return (Endpoint(address=f"{name}.{namespace}.svc.{domain}", port=ref.port, resolved=True),)
 
 
-def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
+def _chosen_ports(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
     for port in mesh.gateways:
-        if chosen.has_gateway(port.gateway):
+        if chosen.has_gateway(port.gateway) and port.protocol is not Protocol.TLS:
             yield _of_gateway(port, chosen.address)
     fronts = {front.service: front for front in mesh.frontends}
     for table in mesh.tables:
@@ -180,6 +181,7 @@ def _wanted(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
 
 def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
     owner = Key(GROUP, "Gateway", *port.gateway.split("/"))
+    passed_on = {name.listener for name in port.server_names}
     hosts = tuple(
         PortHost(
             owner=owner,
@@ -190,6 +192,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
             listener=host.listener,
         )
         for _, host in sorted(port.hosts.items())
+        if host.listener not in passed_on
     )
     return ProxyPort(
         owner=owner,
@@ -197,9 +200,23 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
         address=address,
         protocol=port.protocol,
         hosts=hosts,
-        tls=port.tls,
+        tls=tuple((host, certificate) for host, certificate in port.tls if host not in passed_on),
         connections=port.connections or NOWHERE,
     )
+
+
+def _server_name_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
+    """Yield an omission for each server name with a route: rendered proxies have no TLS listeners."""
+    for port in mesh.gateways:
+        for name in port.server_names if chosen.has_gateway(port.gateway) else ():
+            if name.route and name.route.origin:
+                yield Omission(
+                    origin=name.route.origin,
+                    where=f"port {port.port}, host {name.host}",
+                    what="",
+                    reason=OmissionReason.SERVER_NAME,
+                    message="connections are not forwarded by the server name (SNI); use Envoy for this Gateway",
+                )
 
 
 def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -> ProxyPort:

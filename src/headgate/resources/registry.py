@@ -10,7 +10,15 @@ from headgate.resources.core import config_map, event, namespace, node, pod, sec
 from headgate.resources.custom import definition
 from headgate.resources.discovery import endpoint_slice
 from headgate.resources.further.kinds import FURTHER_KINDS
-from headgate.resources.gateway_api import gateway, gateway_class, grpc_route, http_route, reference_grant, tcp_route
+from headgate.resources.gateway_api import (
+    gateway,
+    gateway_class,
+    grpc_route,
+    http_route,
+    reference_grant,
+    tcp_route,
+    tls_route,
+)
 from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.kind_set import KindSet
 from headgate.resources.mesh import sidecar, tls_config
@@ -36,6 +44,7 @@ KINDS = (
     http_route.KIND,
     grpc_route.KIND,
     tcp_route.KIND,
+    tls_route.KIND,
     reference_grant.KIND,
     traffic_split.KIND,
     http_route_group.KIND,

@@ -38,7 +38,11 @@ PARENTS = picked(
     ({}, {}, {"sectionName": "l0"}, {"port": 8080}),
 )
 ROUTE_FIELDS = picked(
-    NAMESPACES, TIMES, subsets(("*.example", "a.example", "b.example", "other.org"), most=3), (1, 2, 3)
+    (False, False, False, True),
+    NAMESPACES,
+    TIMES,
+    subsets(("*.example", "a.example", "b.example", "other.org"), most=3),
+    (1, 2, 3),
 )
 GATEWAY_FIELDS = picked(
     MOSTLY,
@@ -48,6 +52,8 @@ GATEWAY_FIELDS = picked(
     ("10.2.0.1", "10.2.0.1", "10.2.0.2", "10.0.0.1", ""),
     TIMES,
 )
+
+TLS_HOSTS = st.sampled_from(subsets(("", "*.example", "a.example"), most=2))
 
 
 def reference(name: str, port: int, is_elsewhere: bool, namespace: str, is_unknown: bool) -> Object:
@@ -93,8 +99,12 @@ def parent(of: tuple[Any, ...]) -> Object:
 
 @st.composite
 def routes(draw: st.DrawFn, name: str) -> Object:
-    """Draw an HTTPRoute with one parent."""
-    namespace, created, hosts, size = draw(ROUTE_FIELDS)
+    """Draw an HTTPRoute or a TLSRoute with one parent."""
+    is_tls, namespace, created, hosts, size = draw(ROUTE_FIELDS)
+    if is_tls:
+        rule = {"backendRefs": [reference(*target) | weight for *target, weight in (draw(BACKENDS),)]}
+        spec = {"parentRefs": [{"name": "edge"}], "hostnames": list(hosts), "rules": [rule]}
+        return named("TLSRoute", namespace, name, spec=spec, metadata={"creationTimestamp": created})
     spec = {
         "parentRefs": [parent(draw(PARENTS))],
         "hostnames": list(hosts),
@@ -115,6 +125,11 @@ def gateways(draw: st.DrawFn, name: str) -> list[Object]:
     ]
     if has_tcp:
         listeners.append({"name": "raw", "port": 9090, "protocol": "TCP"})
+    listeners += [
+        {"name": f"tls{index}", "port": 8443, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
+        | ({"hostname": host} if host else {})
+        for index, host in enumerate(draw(TLS_HOSTS))
+    ]
     drawn = named(
         "Gateway",
         "default",

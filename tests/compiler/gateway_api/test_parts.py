@@ -12,7 +12,7 @@ from headgate.compiler.gateway_api.conflicts import HostOwners
 from headgate.compiler.gateway_api.parents import attached_hosts, intersection
 from headgate.compiler.gateway_api.routes import method_path, to_match
 from headgate.compiler.gateway_api.rules import CompiledRoute, Ranked, in_order, rank
-from headgate.model.evaluate import best_name, fitting_names, host_fits
+from headgate.model.host_names import best_name, fitting_names, host_fits
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCMethodMatch

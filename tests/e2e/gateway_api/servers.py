@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import grpc
-from tests.protocols import FREE_PORT, HasAddress, http2_server, websocket_server
+from tests.protocols import FREE_PORT, HasAddress, http2_server, plain_server, tls_server, websocket_server
 from tests.wire import DEADLINE_S, Address, Network
 
 
@@ -50,4 +50,6 @@ PROTOCOLS: Mapping[str, AppProtocol] = {
     "h2c": AppProtocol("kubernetes.io/h2c", http2_server),
     "ws": AppProtocol("kubernetes.io/ws", websocket_server),
     "grpc": AppProtocol("kubernetes.io/h2c", GrpcServer),
+    "plain": AppProtocol("tcp-server-first", plain_server),
+    "tls": AppProtocol("tls", tls_server),
 }

@@ -1,20 +1,55 @@
 """A namespace for a test of the Gateway API: send requests to its Gateways, and read the statuses of its objects."""
 
 import asyncio
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
+from cryptography import x509
 from tests.e2e.gateway_api.hosts import Host
 from tests.e2e.gateway_api.objects import CHANGED, PORT
 from tests.waiting import until
-from tests.wire import Address, Answer, Request
+from tests.wire import DEADLINE_S, Address, Answer, Network, Request, send
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return status and reason of each condition by type."""
     return {item["type"]: (item["status"], item["reason"]) for item in entry["conditions"]}
+
+
+class HeldConnection:
+    """A TLS connection to a server that greets and then echoes."""
+
+    def __init__(self, network: Network, address: Address, server_name: str) -> None:
+        self._network = network
+        self._reader, self._writer = network.run(
+            asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
+        )
+        network.run(self._reader.readline())
+
+    def echo(self, text: str) -> str:
+        """Send a line; return the line that comes back, which is empty on a closed connection."""
+        return self._network.run(self._echo(text))
+
+    async def _echo(self, text: str) -> str:
+        async with asyncio.timeout(DEADLINE_S):
+            send(self._writer, f"{text}\n".encode())
+            return (await self._reader.readline()).decode().strip()
+
+    def wait_closed(self) -> None:
+        """Wait until the connection is closed."""
+        self._network.run(self._read_all())
+
+    async def _read_all(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            with contextlib.suppress(ConnectionError):
+                await self._reader.read()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._network.loop.call_soon_threadsafe(self._writer.close)
 
 
 class Site:
@@ -167,11 +202,44 @@ class Site:
         """Return the status of a GET request over TLS for `/` on a host."""
         return self.host.network.run(_ask_tls(address, server_name, host))
 
+    def greeting(self, address: Address, server_name: str) -> str:
+        """Return the name in the certificate and the first line of a TLS server: `db: v1`; `closed` without a server.
+
+        With an empty name, the client sends no SNI.
+        """
+        return self.host.network.run(_greeting(address, server_name))
+
+    def hold(self, address: Address, server_name: str) -> HeldConnection:
+        """Open a TLS connection to a server that greets."""
+        return HeldConnection(self.host.network, address, server_name)
+
+    def greetings(self, address: Address, *server_names: str) -> Mapping[str, str]:
+        """Return the result of `greeting` for each name."""
+        return {name: self.greeting(address, name) for name in server_names}
+
+
+def _trusting() -> ssl.SSLContext:
+    """Return a client's context that accepts every certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def _greeting(address: Address, server_name: str) -> str:
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            reader, writer = await asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
+            line = await reader.readline()
+        except OSError:  # closed before or after the handshake
+            return "closed"
+        shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        writer.close()
+        (name,) = shown.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        return f"{name.value!s}: {line.decode().strip()}" if line else "closed"
+
 
 async def _ask_tls(address: Address, server_name: str, host: str) -> str:
-    trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(*address, ssl=trusting, server_hostname=server_name)
+    reader, writer = await asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
     writer.write(Request(address, "/", host).encoded())
     head = await reader.readuntil(b"\r\n\r\n")
     writer.close()

@@ -52,6 +52,7 @@ UNCHECKED = {
         *("spec.parentRefs[0].name", "spec.rules[0].sessionPersistence", "spec.rules[0].matches[0].headers[0].value"),
     ),
     "TCPRoute": ("spec.parentRefs[0].name",),
+    "TLSRoute": ("spec.parentRefs[0].name",),
     "ReferenceGrant": ("spec.to[0].name",),
 }
 IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.")

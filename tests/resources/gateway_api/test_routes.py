@@ -10,6 +10,7 @@ from headgate.resources.gateway_api.grpc_route import GRPCRoute
 from headgate.resources.gateway_api.http_route import HTTPRoute
 from headgate.resources.gateway_api.routes import Fraction
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
+from headgate.resources.gateway_api.tls_route import TLSRoute
 
 GROUP = "gateway.networking.k8s.io"
 RULE = "spec.rules[0]"
@@ -63,6 +64,7 @@ def rewrite(path: dict[str, Any]) -> dict[str, Any]:
 
 EDIT = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "a", "value": "b"}]}}
 REDIRECT = {"type": "RequestRedirect", "requestRedirect": {"statusCode": 301, "scheme": "https"}}
+TO_DB = {"backendRefs": [{"name": "db", "port": 1}]}
 PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
 
 
@@ -92,6 +94,8 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         grpc(service="com.example.User", method="Login"),
         grpc(type="RegularExpression", service=".*User"),
         edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"),
+        edge_route(TO_DB, kind="TLSRoute", hostnames=["db.example.com", "*.example.com"]),
+        edge_route(TO_DB, kind="TLSRoute", version="v1alpha2"),
         edge_route(web_rule(name="one"), web_rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
     ],
 )
@@ -204,6 +208,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
             "must be one of ResponseHeaderModifier, RequestHeaderModifier, RequestMirror, ExtensionRef",
         ),
         (edge_route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
+        (edge_route(TO_DB, kind="TLSRoute", hostnames=["1.2.3.4"]), "spec.hostnames[0]", "is an address"),
         ({**edge_route(web_rule()), "sepc": {}}, "sepc", "is not a field; did you mean spec?"),
         (
             filtered(
@@ -306,3 +311,6 @@ def test_each_kind_decodes_to_its_type():
     tcp = decode(edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
     assert isinstance(tcp, GatewayTCPRoute)
     assert tcp.spec.rules[0].backend_refs[0].weight == 1
+    tls = decode(edge_route(TO_DB, kind="TLSRoute", hostnames=["db.example.com"], version="v1alpha3"))
+    assert isinstance(tls, TLSRoute)
+    assert tls.spec.hostnames == ("db.example.com",)

@@ -32,12 +32,14 @@ class Failure(NamedTuple):
     outage: str
 
 
+_CLOSED = Failure(503, "closed at once", "closed at once")
 _HTTP = Failure(500, "answered with 500", "answered with 503")
 _FAILURES = {
     "GRPCRoute": Failure(
         503, "answered with UNAVAILABLE", "answered with UNAVAILABLE"
     ),  # gRPC clients see 503 as UNAVAILABLE
-    "TCPRoute": Failure(503, "closed at once", "closed at once"),
+    "TCPRoute": _CLOSED,
+    "TLSRoute": _CLOSED,
 }
 
 

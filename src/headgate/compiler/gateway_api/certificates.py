@@ -1,4 +1,4 @@
-"""Read the certificates of HTTPS listeners from their Secrets, and find those that a proxy would refuse.
+"""Read the certificates of HTTPS and TLS listeners from their Secrets, and find those that a proxy would refuse.
 
 Of several references, the usable ones serve: a proxy selects one by the names in the certificates and the type of key that
 the client accepts.
@@ -36,10 +36,10 @@ _REMEMBERED = 1_000  # pairs of certificate and key whose check is known: it tak
 def listener_certificates(
     snapshot: Snapshot, key: Key, listener: Listener, field: str
 ) -> Iterator[ListenerCertificate | Finding]:
-    """Yield the certificate for each reference of an HTTPS listener, or a finding that says why it can't be used."""
+    """Yield the certificate for each reference of a listener that ends TLS, or a finding that says why it can't be used."""
     refs = listener.tls.certificate_refs if listener.tls else ()
     if not refs:
-        message = f"the HTTPS listener {listener.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
+        message = f"the {listener.protocol} listener {listener.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
         yield Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
     for index, ref in enumerate(refs):
         yield _from_secret(snapshot, key, ref, f"{field}[{index}]")

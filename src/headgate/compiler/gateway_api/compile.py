@@ -7,19 +7,20 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.gateways import ListenerPlan
+from headgate.compiler.gateway_api.gateways import ANY_HOST, ListenerPlan
 from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.statuses import gateway_outcome
 from headgate.compiler.report import Finding, GatewayOutcome
 from headgate.compiler.unreachable_routes import RouteList, unreachable
-from headgate.model.evaluate import best_name, fitting_names
-from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable
+from headgate.model.host_names import best_name, fitting_names
+from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable, ServerName
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap, replaced
 
 Routes = tuple[CompiledRoute, ...]
 _NONE: SharedMap[str, Routes] = SharedMap()
+_OF_CONNECTIONS = frozenset({"TCP", "TLS"})  # the protocols of listeners whose requests proxies do not read
 
 
 class RouteGroups(NamedTuple):
@@ -81,12 +82,17 @@ class GatewayListener(NamedTuple):
 def listener_hosts(
     parents: Parents, groups: RouteGroups
 ) -> Iterator[tuple[Place, GatewayListener, SharedMap[str, Routes]]]:
-    """Yield each HTTP listener that accepts connections, with the routes of each of its hosts."""
+    """Yield each listener of HTTP ports that accepts connections, with the routes of each of its hosts.
+
+    A TLS listener beside HTTPS listeners has none: requests for its host get 421 on their connections.
+    """
     for key, plans in _served_ports(parents):
         hosts = tuple(dict.fromkeys(plan.host for plan in plans))
-        for plan in {plan.host: plan for plan in plans}.values() if plans[0].listener.protocol != "TCP" else ():
+        if all(plan.listener.protocol in _OF_CONNECTIONS for plan in plans):
+            continue
+        for plan in {plan.host: plan for plan in plans}.values():
             place = key, plan.listener.name
-            routes = groups.by_place.get(place, _NONE)
+            routes = _NONE if plan.listener.protocol in _OF_CONNECTIONS else groups.by_place.get(place, _NONE)
             wildcards = {host: routes[host] for host in routes if host.startswith("*")}
             listener = GatewayListener(key, plan.listener.port, plan.host, hosts, wildcards)
             yield place, listener, routes if plan.host in routes else routes.edited({plan.host: ()})
@@ -166,7 +172,41 @@ def gateway_ports(
         )
         sorted_plans = sorted(plans, key=lambda plan: plan.host)
         tls = tuple((plan.host, certificate) for plan in sorted_plans for certificate in plan.certificates)
-        yield GatewayPort(gateway=name, address=address, port=port, hosts=by_name, tls=tls)
+        yield GatewayPort(
+            gateway=name,
+            address=address,
+            port=port,
+            protocol=Protocol.TLS if all(plan.listener.protocol == "TLS" for plan in plans) else Protocol.HTTP,
+            hosts=by_name,
+            tls=tls,
+            server_names=_server_names(key, plans, groups),
+        )
+
+
+def _server_names(key: Key, plans: Sequence[ListenerPlan], groups: RouteGroups) -> tuple[ServerName, ...]:
+    """Return the server names of a port's TLS listeners; a name without a route has the listener's own hostname.
+
+    As for requests, a connection belongs to the listener with the most specific hostname only. The oldest route for a name
+    gets its connections.
+    """
+    hosts = {plan.host for plan in plans}
+    by_name: dict[str, ServerName] = {}
+    for plan in plans:
+        if plan.listener.protocol != "TLS":
+            continue
+        by_name.setdefault(ANY_HOST, ServerName(host=ANY_HOST))
+        by_name[plan.host] = ServerName(host=plan.host, listener=plan.host)
+        for host, routes in groups.by_place.get((key, plan.listener.name), _NONE).items():
+            if best_name(hosts, host) == plan.host:
+                by_name[host] = ServerName(
+                    host=host,
+                    listener=plan.host,
+                    terminated=plan.listener.terminates_tls,
+                    route=min(routes, key=attrgetter("age")).connections,
+                )
+    if any(plan.host == ANY_HOST and plan.listener.protocol != "TLS" for plan in plans):
+        by_name.pop(ANY_HOST, None)
+    return tuple(by_name[host] for host in sorted(by_name))
 
 
 def outcomes(parents: Parents, groups: RouteGroups, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:

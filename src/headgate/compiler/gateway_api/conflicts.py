@@ -1,7 +1,7 @@
 """Compare the attachments of routes with those of older routes.
 
-Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections; newer
-TCPRoutes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
+Proxies can't distinguish the connections of two TCPRoutes, or those for one server name of two TLSRoutes. So the oldest
+route gets all of them; newer routes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Lin
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.model.evaluate import fitting_names, matching_patterns
+from headgate.model.host_names import fitting_names, matching_patterns
 from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap
@@ -56,7 +56,8 @@ class _OlderRoutes:
     """The hosts, listeners and Service ports of the routes that are older than the current one."""
 
     def __init__(self) -> None:
-        self._connections: dict[tuple[Key, str] | PortRef, Key] = {}  # the oldest TCPRoute, by listener or port
+        self._connections: dict[tuple[Key, str, str] | PortRef, Key] = {}
+        # the oldest route of connections, by Gateway, listener and host, or by Service port
         self._hosts: defaultdict[tuple[Key, str], defaultdict[str, HostOwners]] = defaultdict(
             lambda: defaultdict(HostOwners)
         )  # by Gateway and listener, then by kind
@@ -87,19 +88,18 @@ class _OlderRoutes:
         return oldest.key if oldest else None
 
     def _by_listener(self, route: CompiledRoute, link: Link) -> Link:
-        """Return the link of a TCPRoute to a Gateway, with a note about the listeners that have an older TCPRoute."""
-        owners = {
-            attachment.listener: self._connections.setdefault((link.parent.key, attachment.listener), route.key)
-            for attachment in link.attachments
-        }
-        older = {listener: owner for listener, owner in owners.items() if owner != route.key}
-        if not older:
-            return link
-        attachments = tuple(
-            attachment._replace(is_served=attachment.listener not in older) for attachment in link.attachments
-        )
-        taken = {f"of listener {listener}": owner for listener, owner in older.items()}
-        return link._replace(attachments=attachments, note=_shadowed(route, link, taken))
+        """Return the link of a TCPRoute or TLSRoute to a Gateway, with a note about connections that an older route has."""
+        attachments: list[Attachment] = []
+        taken: dict[str, Key] = {}
+        for attachment in link.attachments:
+            place = link.parent.key, attachment.listener
+            owners = {host: self._connections.setdefault((*place, host), route.key) for host in attachment.hosts}
+            older = {host: owner for host, owner in owners.items() if owner != route.key}
+            attachments.append(attachment._replace(is_served=len(older) < len(owners)))
+            for host, owner in older.items():
+                name = f"for {host} " if route.hostnames else ""
+                taken[f"{name}of listener {attachment.listener}"] = owner
+        return link._replace(attachments=tuple(attachments), note=_shadowed(route, link, taken)) if taken else link
 
     def _by_port(self, route: CompiledRoute, link: Link) -> Link:
         """Return the link of a TCPRoute to a Service, without the ports that have an older TCPRoute."""
@@ -112,7 +112,7 @@ class _OlderRoutes:
 
 
 def _shadowed(route: CompiledRoute, link: Link, taken: Mapping[str, Key]) -> Finding:
-    """Return the finding about a TCPRoute; `taken` has the older TCPRoute for each place of connections, in words."""
+    """Return the finding about a route of connections; `taken` has the older route for each place of connections, in words."""
     facts = ", ".join(f"the older {owner} has all connections {place}" for place, owner in taken.items())
     message = (
         f"{facts}, so this route gets none of them; add its backendRefs to the older route, or delete one of the two"

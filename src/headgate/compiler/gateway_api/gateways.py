@@ -46,6 +46,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     for protocol in dict.fromkeys(protocol for kind in ROUTES for protocol in kind.listeners)
 }
 """The kinds of routes by the protocol of the listeners to which they can be attached."""
+_WITH_SERVER_NAME = frozenset({"HTTPS", "TLS"})
+"""The protocols whose connections have a server name (SNI), so that listeners can share a port."""
 
 
 class GatewayState(Value, frozen=True, kw_only=True):
@@ -231,7 +233,7 @@ def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Set
 def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
     read = (
         [*listener_certificates(snapshot, key, listener, f"{field}.tls.certificateRefs")]
-        if listener.protocol == "HTTPS"
+        if listener.terminates_tls
         else []
     )
     usable = tuple(certificate for certificate in read if isinstance(certificate, ListenerCertificate))
@@ -243,7 +245,7 @@ def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: 
     field = f"{field}.allowedRoutes.kinds"
     return ListenerPlan(
         listener=listener,
-        host=listener.hostname.lower() or ANY_HOST,
+        host=_host(listener),
         kinds=tuple(kind.kind for kind in named if kind not in wrong) if named else possible,
         certificates=usable,
         faults=(*faults, *(() if usable else refused)),
@@ -254,22 +256,37 @@ def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: 
     )
 
 
+def _host(listener: Listener) -> str:
+    return listener.hostname.lower() or ANY_HOST
+
+
 def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
     """Yield findings that say why a listener is not served.
 
     If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown.
-    Duplicate listeners need no check here, because they make the object invalid.
+    Listeners for HTTPS and TLS can share a port with different hostnames, since the server name distinguishes them.
+    Duplicate listeners of one protocol need no check here, because they make the object invalid.
     """
     listener, field = listeners[index], f"spec.listeners[{index}]"
-    protocols = {other.protocol for other in listeners if other.port == listener.port and other.protocol in KINDS}
-    if listener.protocol in KINDS and len(protocols) > 1:
+    same_port = [other for other in listeners if other.port == listener.port and other.protocol in KINDS]
+    protocols = {other.protocol for other in same_port}
+    rivals = [
+        other.name for other in same_port if other.protocol != listener.protocol and _host(other) == _host(listener)
+    ]
+    if listener.protocol in _WITH_SERVER_NAME and protocols <= _WITH_SERVER_NAME and rivals:
+        message = (
+            f"listener {rivals[0]} has the same port and hostname, with another protocol; give listener {listener.name} "
+            "another hostname or port"
+        )
+        yield Finding(key, Reason.LISTENER_HOSTNAME_CONFLICT, f"{field}.hostname", message)
+    if listener.protocol in KINDS and len(protocols) > 1 and not protocols <= _WITH_SERVER_NAME:
         message = (
             f"port {listener.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
             f"listener {listener.name} a port of its own"
         )
         yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
-    if listener.protocol not in KINDS or (listener.tls and listener.tls.mode == "Passthrough"):
-        message = f"headgate does not support the protocol of listener {listener.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
+    if listener.protocol not in KINDS:
+        message = f"headgate does not support the protocol of listener {listener.name}; use {', '.join(sorted(KINDS)[:-1])} or TLS"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
     if listener.port < settings.lowest_port:
         message = (

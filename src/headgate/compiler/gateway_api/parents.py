@@ -20,7 +20,7 @@ from headgate.compiler.gateway_api.statuses import route_conditions
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ParentStatus, finding_order
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.evaluate import host_fits
+from headgate.model.host_names import host_fits
 from headgate.model.requests import ANY
 from headgate.model.routing import PortRef, Protocol, RouteTable
 from headgate.resources.core.config_map import ConfigMap
@@ -60,7 +60,7 @@ class Parent(Value, frozen=True):
 class Attachment(NamedTuple):
     """The attachment of a route to one listener of a Gateway, with the hosts that match both.
 
-    It is not served if an older TCPRoute has all connections of the listener.
+    It is not served if older routes have all of its connections.
     """
 
     listener: str
@@ -172,7 +172,7 @@ def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
         (ports[attachment.listener], host)
         for attachment in (link.attachments if route.usable else ())
         if attachment.is_served and attachment.listener in ports
-        for host in _programmed_hosts(attachment.hosts)
+        for host in (("",) if route.connections else _programmed_hosts(attachment.hosts))
     }
     return ParentStatus(
         about=route.key,
@@ -257,6 +257,9 @@ def _labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
 def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
     """Attach a route to the ports of a Service. HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports."""
     name, port = parent.name, parent.ref.port
+    if route.key.kind == "TLSRoute":
+        message = "a TLSRoute attaches to Gateways only; use a TCPRoute for all connections to a port of the Service"
+        return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, f"{parent.field}.kind", message))
     offered = [(ref, protocol) for ref, protocol in parents.ports.get(name, ()) if port in {None, ref.port}]
     fitting = tuple(ref for ref, protocol in offered if protocol.is_http is (route.connections is None))
     if fitting:

@@ -1,4 +1,4 @@
-"""Compile HTTPRoutes, GRPCRoutes and TCPRoutes to routes of the model, and find repeated names in them."""
+"""Compile HTTPRoutes, GRPCRoutes, TCPRoutes and TLSRoutes to routes of the model, and find repeated names in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -26,10 +26,11 @@ from headgate.resources.gateway_api.http_route import (
 )
 from headgate.resources.gateway_api.routes import HTTPHeader, NameMatch, RouteFilter
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
+from headgate.resources.gateway_api.tls_route import TLSRoute
 from headgate.resources.meta import Key
 
 GRPC_NAME = "[^/]+"
-AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | GatewayTCPRoute
+AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | GatewayTCPRoute | TLSRoute
 
 
 def compile_route(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
@@ -46,7 +47,7 @@ def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Ca
 
 
 def _compiled(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
-    if isinstance(route, GatewayTCPRoute):
+    if isinstance(route, GatewayTCPRoute | TLSRoute):
         return _connections(destinations, key, route)
     if isinstance(route, HTTPRoute):
         return compile_rules(destinations, key, route, [_http_rule(rule) for rule in route.spec.rules])
@@ -78,8 +79,8 @@ def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
     )
 
 
-def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
+def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute | TLSRoute) -> CompiledRoute:
+    """Compile a TCPRoute or TLSRoute. Only its first rule is used, because proxies can't distinguish its connections."""
     field = "spec.rules[0].backendRefs"
     written = route.spec.rules[0].backend_refs if route.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
@@ -91,6 +92,7 @@ def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute) -
         key=key,
         created=route.metadata.creation_timestamp,
         parents=route.spec.parent_refs,
+        hostnames=route.spec.hostnames if isinstance(route, TLSRoute) else (),
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
         findings=(
             *findings(destinations, key, field, backends),
@@ -101,7 +103,7 @@ def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute) -
     )
 
 
-def _further_rules(key: Key, route: GatewayTCPRoute) -> Iterator[Finding]:
+def _further_rules(key: Key, route: GatewayTCPRoute | TLSRoute) -> Iterator[Finding]:
     """Yield a finding for each rule after the first one."""
     for index in range(1, len(route.spec.rules)):
         message = (
@@ -173,7 +175,7 @@ def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
 
 def repeated_names(about: Key, route: AnyRoute) -> Iterator[Finding]:
     """Yield a finding for each header or query parameter that is repeated in a list; the first is used (2.4)."""
-    for where, names in () if isinstance(route, GatewayTCPRoute) else _named(route):
+    for where, names in () if isinstance(route, GatewayTCPRoute | TLSRoute) else _named(route):
         for number, name in enumerate(names):
             if (first := names.index(name)) != number:
                 message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"

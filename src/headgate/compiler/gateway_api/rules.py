@@ -116,7 +116,7 @@ def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
 
 
 class CompiledRoute(Value, frozen=True, kw_only=True):
-    """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
+    """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP or TLS route.
 
     `created` is the time of creation. `faults` has findings that make a rule unusable; `rules` is the number of all rules. `findings` has all other
     findings. `splits` has the TrafficSplits of the roots among its backends and mirrors.

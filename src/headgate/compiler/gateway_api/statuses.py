@@ -13,7 +13,9 @@ from headgate.resources.meta import Key
 _REASON_WORDS = {  # reasons with another name in the Gateway API
     Reason.PORT_NOT_BINDABLE: "PortUnavailable",
     Reason.LISTENER_PROTOCOL_CONFLICT: "ProtocolConflict",
+    Reason.LISTENER_HOSTNAME_CONFLICT: "HostnameConflict",
 }
+_LISTENER_CONFLICTS = {Reason.LISTENER_PROTOCOL_CONFLICT, Reason.LISTENER_HOSTNAME_CONFLICT}
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
 _UNACCEPTED = {
     True: "the Gateway is not accepted; proxies that run already keep their parameters",
@@ -106,12 +108,8 @@ def _gateway_conditions(
 def _listener_conditions(plan: ListenerPlan, waiting: str) -> tuple[StatusCondition, ...]:
     findings = [*plan.faults, *plan.warnings]
     accepted = [finding for finding in findings if finding.reason in _LISTENER_ACCEPTED]
-    conflicts = [finding for finding in findings if finding.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
-    refs = [
-        finding
-        for finding in findings
-        if finding.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}
-    ]
+    conflicts = [finding for finding in findings if finding.reason in _LISTENER_CONFLICTS]
+    refs = [finding for finding in findings if finding.reason not in _LISTENER_ACCEPTED | _LISTENER_CONFLICTS]
     conditions = [
         _first("Accepted", accepted, success=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
         _first("ResolvedRefs", refs, success="all referenced certificates and kinds are usable"),

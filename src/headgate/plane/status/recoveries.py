@@ -48,6 +48,7 @@ RECOVERIES = {
     Reason.CERTIFICATE_EXPIRES: "the certificate of the Gateway is valid now",
     Reason.INVALID_CERTIFICATE_REF: "the certificate of the listener is valid now; the gateway serves the listener",
     Reason.PROTOCOL_CONFLICT: "all Services declare the same protocol for this port of the pods now",
+    Reason.LISTENER_HOSTNAME_CONFLICT: "all listeners on the port have different hostnames now; the gateway serves the listeners",
     Reason.LISTENER_PROTOCOL_CONFLICT: "all listeners on the port use the same protocol now; the gateway serves the listeners",
     Reason.TARGET_PORT_NOT_DECLARED: "a container of the Service's pods declares the targetPort now",
     Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now; clients can reach the Gateway",

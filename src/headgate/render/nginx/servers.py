@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headgate.model.evaluate import MISDIRECTED, best_name
+from headgate.model.evaluate import MISDIRECTED
+from headgate.model.host_names import best_name
 from headgate.model.identities import PrivateText
 from headgate.model.routing import ListenerCertificate, Protocol
 from headgate.model.sanitizing import NOT_FOUND

@@ -3,7 +3,7 @@
 `tools/conformance.py` compares them with the tests.
 """
 
-CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute"})
+CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute", "TLSRoute"})
 EXTENDED = frozenset(
     {
         "GRPCRouteNamedRouteRule",
@@ -46,6 +46,8 @@ EXTENDED = frozenset(
         "MeshHTTPRouteRedirectPort",
         "MeshHTTPRouteRewritePath",
         "MeshHTTPRouteSchemeRedirect",
+        "TLSRouteModeMixed",
+        "TLSRouteModeTerminate",
     }
 )
 SUPPORTED = tuple(sorted(CORE | EXTENDED))

@@ -76,6 +76,12 @@ class Listener(Input, frozen=True, kw_only=True):
     tls: ListenerTLS | None = None
     allowed_routes: AllowedRoutes = AllowedRoutes()
 
+    @property
+    def terminates_tls(self) -> bool:
+        """Whether the proxy ends the TLS of connections, with the listener's certificates."""
+        passes = self.tls is not None and self.tls.mode == "Passthrough"
+        return self.protocol == "HTTPS" or (self.protocol == "TLS" and not passes)
+
 
 class GatewayAddress(Input, frozen=True, kw_only=True):
     """A requested or assigned address of a Gateway. Without a value, any address of the type is requested."""

@@ -39,6 +39,8 @@ _LOOSER: Mapping[str, Schema] = {
     "HTTPHeaderMatch.value": {"pattern": None},
     "HTTPRouteRetry.attempts": {"minimum": 0},
     "TCPRouteSpec.rules": {"maxItems": 16},
+    "TLSRouteSpec": {"required": ["rules"]},  # v1alpha2 allows a route without `hostnames`
+    "TLSRouteSpec.rules": {"maxItems": 16},
     "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48).
     # The published API allows `None` for ListenerSets only.
     "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},
