@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import pytest
 from tests.e2e.gateway_api.objects import (
     PORT,
     edge_gateway,
@@ -45,6 +46,7 @@ def tls_route(name: str, *backends: str, hosts: list[str], **parent: Any) -> str
     return edge_route(name, rule_of(*backends, port=PORT), hosts=hosts, parent=parent, kind="TLSRoute")
 
 
+@pytest.mark.conformance("TLSRouteSimpleSameNamespace", "TLSRouteHostnameIntersection")
 def test_the_server_name_selects_the_backend_that_ends_tls(site: Site) -> None:
     serve(site)
     site.apply(
@@ -65,6 +67,7 @@ def test_the_server_name_selects_the_backend_that_ends_tls(site: Site) -> None:
         assert site.greetings(address, *expected) == expected
 
 
+@pytest.mark.conformance("TLSRouteInvalidBackendRefNonexistent", "TLSRouteInvalidBackendRefUnknownKind")
 def test_connections_to_a_backend_that_cannot_be_used_are_closed(site: Site) -> None:
     serve(site)
     unknown = {"group": "unknownkind.example.com", "kind": "NonExistent", "name": "tls-v1"}
@@ -85,6 +88,7 @@ def test_connections_to_a_backend_that_cannot_be_used_are_closed(site: Site) -> 
     assert {site.greeting(address, "gone.example.com") for _ in range(40)} == {CLOSED, "db: tls-v2"}
 
 
+@pytest.mark.conformance("TLSRouteInvalidReferenceGrant")
 def test_a_backend_in_another_namespace_needs_a_grant_for_tls_routes(site: Site) -> None:
     serve(site)
     source = site.neighbor()
@@ -108,6 +112,7 @@ def test_a_backend_in_another_namespace_needs_a_grant_for_tls_routes(site: Site)
     source.delete("tlsroute/far")
 
 
+@pytest.mark.conformance("TLSRouteInvalidNoMatchingListener", "TLSRouteInvalidNoMatchingListenerHostname")
 def test_a_tls_route_without_a_matching_listener_is_not_accepted(site: Site) -> None:
     ended = {"certificateRefs": [{"name": "ended"}]}
     only_web = {"kinds": [{"group": GATEWAY_API, "kind": "HTTPRoute"}]}
@@ -127,6 +132,7 @@ def test_a_tls_route_without_a_matching_listener_is_not_accepted(site: Site) -> 
     site.wait_for_attached(dict.fromkeys(("http", "https", "kinds", "exact", "wild"), 0))
 
 
+@pytest.mark.conformance("TLSRouteListenerPassthroughSupportedKinds", "TLSRouteListenerTerminateSupportedKinds")
 def test_tls_listeners_support_tls_routes(site: Site) -> None:
     kinds = [{"group": GATEWAY_API, "kind": kind} for kind in ("TCPRoute", "TLSRoute")]
     ended = tls_listener("ended", port=PORT + 1, tls={"certificateRefs": [{"name": "ended"}]})
@@ -140,8 +146,14 @@ def test_tls_listeners_support_tls_routes(site: Site) -> None:
     assert resolved == {"passed": ("False", "InvalidRouteKinds"), "ended": ("True", "ResolvedRefs")}
 
 
+@pytest.mark.conformance(
+    "TLSRouteTerminateSimpleSameNamespace",
+    "TLSRouteMixedTerminationSameNamespace",
+    "TLSRouteListenerTerminateNotSupported",
+    "TLSRouteListenerMixedTerminationNotSupported",
+)
 def test_listeners_that_pass_tls_on_or_end_it_share_a_port(site: Site) -> None:
-    """An HTTPS listener shares it too."""
+    """An HTTPS listener shares it too. The two last tests of the suite end at once where the features are supported."""
     serve(site)
     site.start("plain", "plain-v1", port=PORT)
     ended = {"certificateRefs": [{"name": "ended"}]}
