@@ -199,3 +199,13 @@ def test_the_end_of_one_tls_route_leaves_the_connections_of_another_one_open(sit
         assert first.echo("still open") == "still open"
     expected = {"second.example.com": CLOSED, "third.example.com": "db: tls-v2"}
     assert site.greetings(address, *expected) == expected
+
+
+@pytest.mark.conformance("HTTPRouteDisallowedKind")
+def test_an_http_route_does_not_attach_to_a_listener_that_passes_tls_on(site: Site) -> None:
+    site.apply(
+        edge_gateway(tls_listener(), web_listener(port=PORT + 1)),
+        edge_route("web", rule_of("v1"), parent={"sectionName": "tls"}),
+    )
+    site.wait_for_parent("httproute/web", Accepted="NotAllowedByListeners", ResolvedRefs="ResolvedRefs")
+    site.wait_for_attached({"tls": 0, "http": 0})
