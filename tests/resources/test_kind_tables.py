@@ -61,6 +61,7 @@ LISTS = {
     "plan/traffic.py": "the kinds at which requests arrive: a type for mypy",
     "plane/made_objects.py": "the kinds that a Canary owns",
     "plane/plans.py": "the kinds that the role of headgate may only list",
+    "resources/gateway_api/features.py": "the core features of the conformance suite, of which some have the names of kinds",
     "resources/meta.py": "the kinds whose names are DNS labels (Kubernetes), below all rooms",
     "resources/pod_owners.py": "the controllers that name pods at random (Kubernetes)",
     "resources/registry.py": "the list of all kinds",
