@@ -15,19 +15,33 @@ CLOSED = 141
 HELP_OF_TRAFFIC = [sys.executable, "-m", "headgate.cli.traffic", "--help"]
 
 
-def ended_without_reader(words: Sequence[str], directory: Path) -> tuple[int, bytes]:
-    """Run a program in a directory, with a pipe as stdout whose other end is closed; return its exit code and its stderr."""
+def ended_without_reader(words: Sequence[str], directory: Path, *, closed: str = "stdout") -> tuple[int, bytes]:
+    """Run a program in a directory, with a pipe as `closed` whose other end is closed.
+
+    Return its exit code, and what it writes to the other stream.
+    """
     reader, writer = os.pipe()
     os.close(reader)
-    ended = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, cwd=directory, check=False)
+    stdout, stderr = (writer if name == closed else subprocess.PIPE for name in ("stdout", "stderr"))
+    ended = subprocess.run(words, stdout=stdout, stderr=stderr, cwd=directory, check=False)
     os.close(writer)
-    return ended.returncode, ended.stderr
+    return ended.returncode, ended.stderr if closed == "stdout" else ended.stdout
 
 
 @pytest.mark.parametrize("words", ["--help", "--version", "compile --help", "check . -o json"])
 def test_a_command_ends_without_a_message_when_its_output_is_closed(words: str, tmp_path: Path) -> None:
     (tmp_path / "service.yaml").write_text(manifest(service("web", 80)))
     assert ended_without_reader([*command(), *words.split()], tmp_path) == (CLOSED, b"")
+
+
+@pytest.mark.parametrize("words", ["", "nosuchcommand", "--nosuchoption", "check nosuch.yaml"])
+def test_a_wrong_command_ends_with_the_code_of_sigpipe_when_stderr_is_closed(words: str, tmp_path: Path) -> None:
+    assert ended_without_reader([*command(), *words.split()], tmp_path, closed="stderr") == (CLOSED, b"")
+
+
+def test_a_failed_command_ends_with_the_code_of_sigpipe_when_stderr_is_closed(tmp_path: Path) -> None:
+    words = [*command(), "try", "http://web:80/", "--state", "nosuch"]
+    assert ended_without_reader(words, tmp_path, closed="stderr") == (CLOSED, b"")
 
 
 def test_kubectl_traffic_ends_without_a_message_when_its_output_is_closed(tmp_path: Path) -> None:

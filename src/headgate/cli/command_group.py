@@ -16,13 +16,16 @@ class CommandGroup(PlainEpilog, TyperGroup):
     """A group of commands that turns wrong usage and a HeadgateError into a message, without a traceback, and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the options before the command. Without arguments typer prints the help."""
+        """Parse the options before the command. Without arguments, print the help."""
         given = bool(args)
-        try:
-            with ending_with_its_reader():
+        with ending_with_its_reader():
+            try:
                 return super().parse_args(ctx, args)
-        except TyperException as error:
-            raise (_usage_exit(error, ctx) if given else error) from None
+            except TyperException as error:
+                if given:
+                    raise _usage_exit(error, ctx) from None
+                typer.echo(error.format_message(), err=True)
+                raise typer.Exit(error.exit_code) from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group, then the options."""
@@ -42,16 +45,16 @@ class CommandGroup(PlainEpilog, TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        try:
-            with ending_with_its_reader():
+        with ending_with_its_reader():
+            try:
                 return super().invoke(ctx)
-        except TyperException as error:
-            raise _usage_exit(error, ctx) from None
-        except HeadgateError as error:
-            fail(str(error))
-            raise typer.Exit(exit_code(error)) from error
-        except KeyboardInterrupt:
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            except TyperException as error:
+                raise _usage_exit(error, ctx) from None
+            except HeadgateError as error:
+                fail(str(error))
+                raise typer.Exit(exit_code(error)) from error
+            except KeyboardInterrupt:
+                raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:
