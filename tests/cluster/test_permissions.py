@@ -377,6 +377,11 @@ async def _work(cluster: KubeApiServer, plane: RunningReplica) -> None:
     edited["spec"]["backends"] = [*wanted, {"service": "gone", "weight": 1}]  # the Canary removes it
     assert cluster.call("PUT", f"{SPLITS}/first", edited)[0] == 200
     await eventually(lambda: cluster.call("GET", f"{SPLITS}/first")[1]["spec"]["backends"] == wanted)
+    added = {"metadata": {"annotations": {"headgate.dev/sticky": "source"}}}  # the Canary removes it
+    assert cluster.call("PATCH", f"{SPLITS}/first", added, content_type=MERGE)[0] == 200
+    await eventually(
+        lambda: "headgate.dev/sticky" not in cluster.call("GET", f"{SPLITS}/first")[1]["metadata"]["annotations"]
+    )
     for path in (f"{SPLITS}/second", f"{SPLITS}/second-match", f"{GROUPS}/second-match"):
         await eventually(lambda path=path: cluster.call("GET", path)[0] == 200)
     await eventually(lambda: cluster.call("GET", f"{SHOP}/services/second")[0] == 200)

@@ -13,7 +13,7 @@ from tests.rollout.controller_rig import POD, RolloutRig, run
 
 from headgate.resources.meta import Key
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT
-from headgate.resources.smi.split_fields import MIRROR
+from headgate.resources.smi.split_fields import MIRROR, STICKY
 from headgate.telemetry.counters.flows import Flow
 
 
@@ -356,14 +356,18 @@ def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
     run(scenario)
 
 
-def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout() -> None:
+def test_an_annotation_of_canaries_that_a_user_adds_to_the_split_is_removed_and_does_not_stop_the_rollout() -> None:
     async def scenario(rig: RolloutRig) -> None:
-        key = await rig.create(website_canary())
+        key, name = await rig.create(website_canary()), TRAFFIC_SPLIT.key("default", "website")
         async with rig.replica():
             await asyncio.sleep(3)
-            split = await rig.store.get(TRAFFIC_SPLIT.key("default", "website"))
-            annotations = {**split["metadata"]["annotations"], MIRROR: "v2=5%", "headgate.dev/sticky": "source"}
+            split = await rig.store.get(name)
+            before = split["metadata"]["annotations"]
+            annotations = {**before, MIRROR: "v2=5%", STICKY: "source", "example.com/team": "shop"}
             await rig.store.update({**split, "metadata": {**split["metadata"], "annotations": annotations}})
+            await asyncio.sleep(3)
+            split = await rig.store.get(name)
+            assert split["metadata"]["annotations"] == {**before, "example.com/team": "shop"}
             await rig.load(200, v1=requests(90), v2=requests(10))
             assert state_of(await rig.status(key)) == "Promoted"
 

@@ -291,10 +291,10 @@ class RolloutController:
         split = _split_key(key_of(obj))
         for key, content in made.items():
             current = stored.get(key)
-            if key == split and current is not None and edit_of(current):
-                # To apply would leave backends and matches that a user has added.
+            if current is not None and (has_more(current, content) or (key == split and edit_of(current))):
+                # To apply would leave annotations, backends and matches that another writer has added.
                 await self._ports.objects.update(replaced(current, content))
-            elif current is None or not has(current, content) or has_more(current, content):
+            elif not has(current, content):
                 await self._ports.objects.apply(content, manager=MANAGER)
         await self._delete(obj, {key: content for key, content in stored.items() if key not in made})
 

@@ -82,7 +82,10 @@ def has(stored: Object | None, expected: Object) -> bool:
 
 
 def has_more(stored: Object, expected: Object) -> bool:
-    """Return whether a stored split still has an annotation that the expected one does not have: copies have ended, for example."""
+    """Return whether a stored object has an annotation of a Canary that the expected one lacks.
+
+    Copies have ended, for example, or another writer has added it.
+    """
     extra = annotations_of(stored).keys() - annotations_of(expected).keys()
     return not extra.isdisjoint(_ANNOTATIONS)
 
@@ -108,10 +111,11 @@ def edit_of(split: Object) -> Edit | None:
     return Edit(weights=weights, matches=matches)
 
 
-def replaced(split: Object, expected: Object) -> Object:
-    """Return a stored split with the whole spec of the expected one, and its annotations."""
-    metadata = {**split["metadata"], "annotations": {**annotations_of(split), **annotations_of(expected)}}
-    return {**split, "metadata": metadata, "spec": expected["spec"]}
+def replaced(stored: Object, expected: Object) -> Object:
+    """Return a stored object with the whole spec of the expected one, and without other annotations of a Canary than its own."""
+    foreign = {name: text for name, text in annotations_of(stored).items() if name not in _ANNOTATIONS}
+    metadata = {**stored["metadata"], "annotations": {**foreign, **annotations_of(expected)}}
+    return {**stored, "metadata": metadata, "spec": expected["spec"]}
 
 
 def is_applied(stored: Object | None, expected: Object) -> bool:
