@@ -179,7 +179,7 @@ class BackendShare(StatusPart, frozen=True, kw_only=True):
 
     service: Annotated[str, Field("The Service.", required=True)]
     weight: Annotated[int, Field("The active weight; 0 for a backend that is left out.")]
-    percent: Annotated[str, Field("The share of requests in percent, for example 33.3%.")]
+    percent: Annotated[str, Field("The share of requests in percent, for example 33.33%.")]
     endpoints: Annotated[int, Field("The number of ready endpoints.")]
     reason: Annotated[str, Field("The reason why the backend gets no traffic; absent if it gets traffic.")] = ""
 
