@@ -330,3 +330,30 @@ def test_a_record_has_the_groups_with_their_version(hierarchy: Path, tmp_path: P
     assert msgspec.json.decode((tmp_path / "pod" / "app" / RECORD).read_bytes()) == [
         {"directory": group, "controllers": ["cpu", "memory"], "unified": True}
     ]
+
+
+def test_groups_in_a_record_of_an_earlier_version_are_used_and_removed(hierarchy: Path, tmp_path: Path) -> None:
+    """It has only directories. After an update, `headgate up` finds such records of containers that run."""
+    container, group = tmp_path / "pod" / "app", hierarchy / "headgate-app"
+    container.mkdir(parents=True)
+    (container / RECORD).write_bytes(msgspec.json.encode([str(group)]))
+    group.mkdir()
+    (group / "cgroup.controllers").touch()
+    (group / "memory.events").write_text("oom_kill 2\n")
+    assert existing(container) == (str(group),)
+    assert control_groups.out_of_memory(container) == 2
+    for file in group.iterdir():
+        file.unlink()  # the kernel removes them with the group
+    assert remove(container.parent) == []
+    assert (group.exists(), (container / RECORD).exists()) == (False, False)
+
+
+def test_a_container_of_an_earlier_version_starts_again_with_its_limits(hierarchy: Path, tmp_path: Path) -> None:
+    container, group = tmp_path / "pod" / "app", hierarchy / "headgate-app"
+    container.mkdir(parents=True)
+    (container / RECORD).write_bytes(msgspec.json.encode([str(group)]))
+    group.mkdir()
+    assert create("app", LIMITS, container) == (str(group),)
+    assert msgspec.json.decode((container / RECORD).read_bytes()) == [
+        {"directory": str(group), "controllers": ["cpu", "memory"], "unified": True}
+    ]

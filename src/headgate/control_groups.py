@@ -124,10 +124,11 @@ def create(name: str, limits: ContainerLimits, directory: Path) -> tuple[str, ..
     if not any(limits):
         return ()
     recorded = groups = _recorded(directory)
-    if not groups or not all(group.directory.is_dir() for group in groups):
+    if not groups or not all(group.controllers and group.directory.is_dir() for group in groups):
         places_with_limits = (place for place in usable() if settings(limits, place))
         groups = [place._replace(directory=place.directory / f"{_PREFIX}{name}") for place in places_with_limits]
-        _record([*groups, *(group for group in recorded if group not in groups)], directory)
+        new = {group.directory for group in groups}
+        _record([*groups, *(group for group in recorded if group.directory not in new)], directory)
     made: list[Path] = []
     try:
         for group in groups:
@@ -184,12 +185,21 @@ def _with_controllers(place: GroupPlace) -> GroupPlace:
 
 
 def _recorded(directory: Path) -> list[GroupPlace]:
-    """Return the recorded groups of a container. A record with another content must not remove other groups."""
-    recorded = read_json(directory / RECORD, list[_Recorded]) or ()
-    groups = (
-        GroupPlace(Path(group.directory), frozenset(group.controllers), unified=group.unified) for group in recorded
-    )
+    """Return the recorded groups of a container. A record with another content must not remove other groups.
+
+    Earlier versions of headgate recorded only directories. Such a group has no `controllers` here.
+    """
+    recorded = read_json(directory / RECORD, list[_Recorded | str]) or ()
+    groups = [_group_at(Path(group)) if isinstance(group, str) else _group_of(group) for group in recorded]
     return [group for group in groups if group.directory.is_absolute() and group.directory.name.startswith(_PREFIX)]
+
+
+def _group_of(recorded: _Recorded) -> GroupPlace:
+    return GroupPlace(Path(recorded.directory), frozenset(recorded.controllers), unified=recorded.unified)
+
+
+def _group_at(directory: Path) -> GroupPlace:
+    return GroupPlace(directory, frozenset(), unified=(directory / "cgroup.controllers").exists())
 
 
 def _record(groups: Sequence[GroupPlace], directory: Path) -> None:
