@@ -157,11 +157,11 @@ async def connect_often(address: Address, count: int, *, tunnel: str = "") -> Co
     return Counter([(await talk(address, tunnel=tunnel)).greeting for _ in range(count)])
 
 
-async def upgrade(address: Address, send: str, host: str = "any") -> Sequence[str]:
-    """Upgrade a connection to WebSocket; return the status, the server's first line, and the echo."""
+async def upgrade(address: Address, send: str, host: str = "any", origin: str = "") -> Sequence[str]:
+    """Upgrade a connection to WebSocket, as a page of `origin` if given; return the status, the server's first line, and the echo."""
     reader, writer = await asyncio.open_connection(*address)
     try:
-        writer.write(UPGRADE.format(host=host).encode())
+        writer.write(UPGRADE.format(host=f"{host}\r\norigin: {origin}" if origin else host).encode())
         head = await reader.readuntil(b"\r\n\r\n")
         first = await reader.readline()
         writer.write(send.encode())

@@ -99,6 +99,44 @@ def test_websockets_reach_a_service_by_its_name(mesh: RunningMesh, namespace: st
     assert mesh.network.run(upgrade(request.address, "ping", host=request.host)) == ["101", "chat", "ping"]
 
 
+def test_only_pages_of_names_below_localhost_open_websockets(mesh: RunningMesh, namespace: str) -> None:
+    """Browsers let a page of any origin open WebSockets and read from them, so the proxy checks the origin."""
+    mesh.apply(
+        protocol_service("chat", websocket_server(mesh.network, "chat"), app="kubernetes.io/ws"), namespace=namespace
+    )
+    request = mesh.request_by_name(f"chat.{namespace}.localhost")
+    for origin in (f"http://{request.host}", "https://web.localhost", "http://localhost:3000", "HTTP://LOCALHOST"):
+        opened = mesh.network.run(upgrade(request.address, "ping", host=request.host, origin=origin))
+        assert opened == ["101", "chat", "ping"], origin
+    fields = {"connection": "Upgrade", "upgrade": "WebSocket"}
+    for origin in (
+        "https://evil.example",
+        "http://localhost.evil.example",
+        "http://notlocalhost",
+        "https://evil.example/.localhost",
+        "http://localhost@evil.example",
+        "http://evil.example:80.localhost",
+        "null",
+    ):
+        answer = mesh.ask(request._replace(headers={**fields, "origin": origin}))
+        assert (answer.status, "may open WebSockets here" in answer.body) == (403, True), origin
+    requests = mesh.ask(request._replace(host="localhost", headers={"origin": "https://evil.example"}))
+    assert requests.status == 200  # the browser keeps the response from the page (CORS)
+
+
+@pytest.mark.parametrize(
+    "rest", [":80@evil.example", ":x@evil.example", ":80.evil.example", ":8080:8080", "@evil.example"]
+)
+def test_a_host_with_more_than_a_port_is_refused(mesh: RunningMesh, web: str, rest: str) -> None:
+    """Such a host begins with a name of a Service and names another host to an application."""
+    request = mesh.request_by_name(f"web.{web}.localhost")
+    for host in (f"web.{web}.localhost{rest}", f"localhost{rest}"):
+        answer = mesh.ask(request._replace(host=host))
+        assert (answer.status, answer.body) == (400, "headgate: the Host header is no host with an optional port\n"), (
+            host
+        )
+
+
 def test_tunnels_are_refused(mesh: RunningMesh, web: str) -> None:
     request = mesh.request_by_name(f"web.{web}.localhost")._replace(
         method="CONNECT", target=f"web.{web}.localhost:8080"

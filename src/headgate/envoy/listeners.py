@@ -8,6 +8,7 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.http_connections import connection_manager, write_header
+from headgate.envoy.localhost_guard import guard
 from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.traces import SpanResource, begin_no_trace, trace_requests
@@ -141,7 +142,7 @@ def localhost_listener(port: int, traces: SpanResource | None = None) -> pb.List
     """
     connection = _http(
         _scoped("services", tunnels.HEADER, ":"),
-        first=localhost_attempt(tunnels.HEADER),
+        first=(guard(), *localhost_attempt(tunnels.HEADER)),
         early=[write_header(tunnels.HEADER, f"{LOCALHOST_PREFIX}%REQ(:AUTHORITY)%")],
     )
     tunnels.refuse(connection)
