@@ -5,7 +5,10 @@ from msgspec import structs
 
 from headgate.cli.screen import Screen, SplitRow, SplitSection, compose
 
-HEADING = ("  kubectl     source .headgate/canary/env", "  HTTP proxy  export http_proxy=http://127.0.0.1:40000")
+HEADING = (
+    "  kubectl     source .headgate/canary/env",
+    "  HTTP proxy  export http_proxy=http://127.0.0.1:40000 no_proxy=.localhost",
+)
 PROBLEM = (
     "manifests/a-directory-with-a-long-name/split.yaml:11:20: spec.backends[1].weight: must be a whole number of 0 or more, "
     "not -1; write the share of the requests that the backend is to get"

@@ -11,6 +11,9 @@ from tests.protocols import upgrade, websocket_server
 from tests.waiting import until
 from tests.wire import Answer
 
+from headgate.cli.reporter import proxy_variables
+
+CURL = shutil.which("curl") or ""
 CHROMIUM = shutil.which("chromium") or ""
 LISTED = re.compile(r"Names of Services:\n(  http://\S+\n|  and \d+ more: .*\n)+")
 
@@ -142,6 +145,17 @@ def test_tunnels_are_refused(mesh: RunningMesh, web: str) -> None:
         method="CONNECT", target=f"web.{web}.localhost:8080"
     )
     assert mesh.ask(request).status in {400, 404}
+
+
+@pytest.mark.skipif(not CURL, reason="needs curl (Debian: curl)")
+def test_curl_reaches_names_in_a_shell_that_uses_the_http_proxy(mesh: RunningMesh, web: str) -> None:
+    """R2: with the variables that `headgate up` prints, names of Services lead to the HTTP proxy, and URLs below `.localhost` past it."""
+    hosts = (f"web.{web}:8080", mesh.request_by_name(f"web.{web}.localhost").host)
+    script = f"export {proxy_variables(str(mesh.proxy))}; for host; do {CURL} --silent http://$host/; done"
+    shown = subprocess.run(
+        ["sh", "-c", script, "sh", *hosts], capture_output=True, text=True, check=True, env={}
+    ).stdout
+    assert len(re.findall(r"v[12]", shown)) == len(hosts), shown
 
 
 def test_status_names_the_port(mesh: RunningMesh) -> None:

@@ -102,7 +102,7 @@ class TextReporter:
             note(f"Not available yet: {few(missing)}; see `kubectl describe pods`.")
         self._messages.heading = (
             f"  kubectl     source {env_file(current)}",
-            f"  HTTP proxy  export http_proxy=http://{current.info.proxy}",
+            f"  HTTP proxy  export {proxy_variables(current.info.proxy)}",
             f"  browser     {localhost_names.url('SERVICE.NAMESPACE.localhost', current.info.localhost_port)}",
         )
         for line in self._messages.heading:
@@ -244,6 +244,11 @@ def _pod_trouble_fields(trouble: PodTrouble) -> Mapping[str, Any]:
         "exitCode": trouble.exit_code,
         "output": trouble.output,
     }
+
+
+def proxy_variables(proxy: str) -> str:
+    """Return the variables of a shell whose programs use the HTTP proxy at `host:port`, but not for names below `.localhost`."""
+    return f"http_proxy=http://{proxy} no_proxy=.{localhost_names.LOCALHOST}"
 
 
 def _urls(current: Running) -> Mapping[str, Mapping[str, str]]:
