@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.resources.meta import Metadata, OwnerReference
+from headgate.resources.meta import Metadata, OwnerReference, timestamp
 from headgate.resources.pod_owners import Ownership, Ref, controller, deployment_of, owners, workload, workloads_of
 
 POD = Ref("Pod", "shop", "web-5b6d4-bcdfg")
@@ -64,11 +64,18 @@ def test_the_deployment_is_read_from_the_pods_metadata(kind, name, deployment):
         ("ReplicationController", "old", []),
         ("ReplicaSet", "web-5b6d4", [Ref("Deployment", "shop", "web")]),
         ("Job", "report-29742510", [Ref("CronJob", "shop", "report")]),
+        ("Job", "report-29737300", [Ref("CronJob", "shop", "report")]),  # three days before
+        ("Job", "report-29142510", []),  # 400 days before
+        ("Job", "report-29842510", []),  # after the pod
+        ("Job", "import-20260720", []),  # a date
         ("Job", "migrate-42", []),
     ],
 )
 def test_the_workloads_of_a_pod_are_read_from_its_metadata(kind, name, further):
     owner = OwnerReference(api_version="v1", kind=kind, name=name, uid="1", controller=True)
     labels = {"pod-template-hash": "5b6d4"}
-    metadata = Metadata(name="p", namespace="shop", labels=labels, owner_references=(owner,))
+    created = timestamp(29742510 * 60 + 5)
+    metadata = Metadata(
+        name="p", namespace="shop", creation_timestamp=created, labels=labels, owner_references=(owner,)
+    )
     assert [*workloads_of(metadata)] == [Ref(kind, "shop", name), *further]

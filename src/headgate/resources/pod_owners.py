@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from headgate.resources.meta import Metadata, Object, Value
+from headgate.resources.meta import Metadata, Object, Value, epoch_seconds
 
 POD = "Pod"
 DEPLOYMENT = "Deployment"
@@ -21,7 +21,14 @@ _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in random suffixes of Kubernetes' names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
 _OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
-_OF_CRON_JOB = re.compile(r"(?P<cron_job>.+)-[0-9]{8,}")  # the time in minutes since the epoch
+_OF_CRON_JOB = re.compile(r"(?P<cron_job>.+)-(?P<minute>[0-9]{8,9})")  # the scheduled time in minutes since the epoch
+_MINUTE_S = 60
+_LONGEST_DELAY_S = (
+    7 * 24 * 3600.0
+)  # of a pod after the scheduled time of its Job: the Job may start late, and replace pods that fail
+_CLOCK_SKEW_S = (
+    60.0  # between the controller, which chooses the name, and the API server, which writes the creation time
+)
 _LONGEST_CHAIN = 8  # the longest chain of owners above a pod; a longer chain has a cycle
 
 
@@ -101,14 +108,17 @@ def workload(pod: Ref, find: FindObject) -> str:
 def workloads_of(metadata: Metadata) -> tuple[Ref, ...]:
     """Return the workloads that own a pod, from the pod's metadata alone: its controller, then the Deployment or CronJob of that.
 
-    A CronJob is found by the names of the Jobs that it creates at their times, not by those of `kubectl create job --from`.
+    A CronJob is found by the names of the Jobs that it creates at their times, not by those of `kubectl create job --from`. The number of
+    a name is such a time only if the pod is at most a week younger: a Job of another origin may be named after a date.
     """
     pod = Ref(POD, metadata.namespace, metadata.name)
     ownerships = {pod: ownership_of(metadata)}
     of_pod = tuple(owners(pod, ownerships.get))
     last = of_pod[-1] if of_pod else pod
     if last.kind == "Job" and (match := _OF_CRON_JOB.fullmatch(last.name)):
-        return (*of_pod, Ref("CronJob", last.namespace, match["cron_job"]))
+        delay = epoch_seconds(metadata.creation_timestamp) - int(match["minute"]) * _MINUTE_S
+        if -_CLOCK_SKEW_S <= delay <= _LONGEST_DELAY_S:
+            return (*of_pod, Ref("CronJob", last.namespace, match["cron_job"]))
     return of_pod
 
 
