@@ -1,5 +1,6 @@
 """Browsers reach Services by names below `.localhost`, at one port of the machine."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -156,6 +157,17 @@ def test_curl_reaches_names_in_a_shell_that_uses_the_http_proxy(mesh: RunningMes
         ["sh", "-c", script, "sh", *hosts], capture_output=True, text=True, check=True, env={}
     ).stdout
     assert len(re.findall(r"v[12]", shown)) == len(hosts), shown
+
+
+def test_explain_and_try_take_these_urls(mesh: RunningMesh, web: str) -> None:
+    port = mesh.ready["localhostPort"]
+    for host in (f"web.{web}.localhost", f"http.web.{web}.LOCALHOST."):
+        shown = mesh.headgate("explain", f"http://{host}:{port}/").stdout
+        assert f"TrafficSplit {web}/web" in shown, shown
+    tried = json.loads(mesh.headgate("try", f"http://web.{web}.localhost:{port}/", "-n", "8", "-o", "json").stdout)
+    assert tried["fits"], tried
+    for url in (f"http://unknown.{web}.localhost:{port}/", f"http://web.{web}.localhost:{port + 1}/"):
+        assert "NoSuchHost" in mesh.headgate("explain", url).stdout, url
 
 
 def test_status_names_the_port(mesh: RunningMesh) -> None:

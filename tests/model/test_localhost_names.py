@@ -4,8 +4,8 @@ import pytest
 from tests.make.objects import port, service
 from tests.make.values import compiled
 
-from headgate.model.localhost_names import LocalhostName, names_of, shortest_names, url
-from headgate.model.routing import Frontend
+from headgate.model.localhost_names import LocalhostName, names_of, resolve, shortest_names, url
+from headgate.model.routing import Frontend, PortRef
 
 WEB = Frontend(service="shop/web", ports=(80, 5432, 9000), port_names=("http", "sql", "http-admin"))
 
@@ -39,6 +39,22 @@ def test_each_http_port_with_a_name_is_listed_once_by_its_shortest_name() -> Non
         LocalhostName("web.localhost", "default/web", 80),
         LocalhostName("http-admin.web.default.localhost", "default/web", 9000),
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("web.default.localhost", PortRef("default/web", 80)),
+        ("WEB.Localhost.", PortRef("default/web", 80)),
+        ("http-admin.web.default.localhost", PortRef("default/web", 9000)),
+        ("tcp-sql.web.default.localhost", None),
+        ("web.default", None),
+        ("localhost", None),
+    ],
+)
+def test_a_name_leads_to_an_http_port(host: str, expected: PortRef | None) -> None:
+    mesh = compiled(service("web", port(80, "http"), port(9000, "http-admin"), port(5432, "tcp-sql"))).mesh
+    assert resolve(mesh, host) == expected
 
 
 def test_a_url_omits_port_80() -> None:

@@ -22,7 +22,7 @@ from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
 from headgate.cli.request_arguments import Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
-from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url
+from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url, without_localhost
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -142,6 +142,11 @@ async def _run(
     """Send requests from a caller's sidecar; without a caller from the gateway, or on a cluster from any sidecar."""
     client = inspect_client.client
     gateway = None if caller else await local_gateway(client, here.state)
+    if gateway:
+        target = await without_localhost(inspect_client, target)
+        host = ("host", urlsplit(target.sent).netloc)
+        headers = (host, *batch.request.headers[1:])
+        batch = structs.replace(batch, request=structs.replace(batch.request, url=target.sent, headers=headers))
     sender = gateway or (await sidecar(inspect_client, caller) if caller else None)
     where = await find_service_port(client, target, sender.namespace if sender else here.namespace)
     if sender is None:

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import usage_error
 from headgate.cli.shares import DOMAIN
 from headgate.compiler.protocols import protocol_of
@@ -13,9 +14,11 @@ from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
+from headgate.model.localhost_names import is_name
 from headgate.resources.core.service import ServiceSpec
 from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE
+from headgate.resources.request_spec import RequestSpec
 
 _SAFE = "/?%:@!$&'()*+,;=~[]"
 
@@ -58,6 +61,18 @@ def parse_url(text: str) -> TriedUrl:
     authority = host if port is None else f"{host}:{port}"
     query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
     return TriedUrl(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+
+
+async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> TriedUrl:
+    """Return a target with the Service's own name instead of one below `.localhost`, which the proxy of `try` does not serve."""
+    if not is_name(target.host):
+        return target
+    explanation = await inspect_client.explained(RequestSpec(url=target.sent))
+    if not explanation.service:
+        return target
+    namespace, name = explanation.service.split("/")
+    host, port = f"{name}.{namespace}", explanation.port
+    return TriedUrl(host, port, urlsplit(target.sent)._replace(netloc=f"{host}:{port}").geturl())
 
 
 async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryPort:

@@ -13,7 +13,7 @@ from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model import cors
 from headgate.model.applied_filters import backend_request, redirect_location
-from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, Portion, copies, decide
+from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, EntryPort, Portion, copies, decide
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.host_names import host_fits, without_port
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
@@ -51,9 +51,9 @@ class ExplainInput(Value, frozen=True, kw_only=True):
 
 
 def explain(
-    compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, question: ExplainInput
+    compiled: Compiled, snapshot: Snapshot, where: EntryPort | str, question: ExplainInput
 ) -> ExplanationStatus:
-    """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
+    """Explain a request that arrives at a port of a Gateway or a Service, or at the HTTP proxy for an authority."""
     request, caller = question.request, question.caller
     routed = with_chosen_id(request) if compiled.mesh.tracing else request
     decision = decide(compiled.mesh, where, routed, caller.home)

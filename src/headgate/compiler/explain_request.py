@@ -11,6 +11,8 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
 from headgate.kinds import names_of
+from headgate.model import localhost_names
+from headgate.model.evaluate import EntryPort
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.core.pod import MeshPod
@@ -20,17 +22,24 @@ from headgate.resources.pod_owners import Ref, workloads_of
 from headgate.resources.request_spec import PORTS, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
 
 
-def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> ExplanationStatus:
-    """Explain a request. Raises BadRequest, and NotFound for a missing client or Gateway."""
+def explain_request(
+    compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, localhost_port: int = 0
+) -> ExplanationStatus:
+    """Explain a request. Raises BadRequest, and NotFound for a missing client or Gateway.
+
+    `localhost_port` is where this machine serves names below `.localhost`; 0 if it does not.
+    """
     parts = url_parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     request = Request(authority=parts.netloc, method=spec.method, target=target, headers=spec.headers)
     caller = _caller(compiled, snapshot, spec)
-    where: GatewayPort | str = parts.netloc
+    where: EntryPort | str = parts.netloc
     if name := gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
         note = f"{caller.object} calls through the Gateway" if spec.caller else ""
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
+    elif not spec.caller and (parts.scheme, parts.port or PORTS[parts.scheme]) == ("http", localhost_port):
+        where = localhost_names.resolve(compiled.mesh, parts.hostname or "") or where
     elif not caller.identity:
         compiled, caller = plain_callers.as_reached(compiled, parts.netloc, caller)
     return explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
-from headgate.model.routing import Frontend, Mesh
+from headgate.model.routing import Frontend, Mesh, PortRef
 
 LOCALHOST = "localhost"
 
@@ -37,6 +37,21 @@ def names_of(front: Frontend, http_ports: Collection[int]) -> Iterator[Localhost
             yield LocalhostName(host, front.service, number if number in http_ports else 0)
 
 
+def is_name(host: str) -> bool:
+    """Return whether a host ends in `.localhost`, as the names of Services do."""
+    return host.lower().removesuffix(".").endswith(f".{LOCALHOST}")
+
+
+def resolve(mesh: Mesh, host: str) -> PortRef | None:
+    """Return the HTTP port of a Service that a name leads to; None if it leads to none."""
+    name, http_ports = host.lower().removesuffix("."), _http_ports(mesh)
+    for front in mesh.frontends:
+        for named in names_of(front, http_ports.get(front.service, ())):
+            if named.port and named.host == name:
+                return PortRef(front.service, named.port)
+    return None
+
+
 def url(host: str, port: int) -> str:
     """Return the URL of a name at the port of its listener."""
     return f"http://{host}" if port == DEFAULT_PORT else f"http://{host}:{port}"
@@ -49,10 +64,7 @@ def first_port(http_ports: Collection[int]) -> int:
 
 def shortest_names(mesh: Mesh) -> Iterator[LocalhostName]:
     """Yield the shortest name of each HTTP port that has a name, ordered by Service and port."""
-    http_ports: dict[str, set[int]] = {}
-    for table in mesh.tables:
-        if table.protocol.is_http:
-            http_ports.setdefault(table.ref.service, set()).add(table.ref.port)
+    http_ports = _http_ports(mesh)
     for front in mesh.frontends:
         by_port: dict[int, LocalhostName] = {}
         for named in names_of(front, http_ports.get(front.service, ())):
@@ -60,3 +72,12 @@ def shortest_names(mesh: Mesh) -> Iterator[LocalhostName]:
             by_port[named.port] = min(shortest, named, key=lambda each: len(each.host))
         by_port.pop(0, None)
         yield from (by_port[port] for port in sorted(by_port))
+
+
+def _http_ports(mesh: Mesh) -> dict[str, set[int]]:
+    """Return the HTTP ports of each Service that has one."""
+    http_ports: dict[str, set[int]] = {}
+    for table in mesh.tables:
+        if table.protocol.is_http:
+            http_ports.setdefault(table.ref.service, set()).add(table.ref.port)
+    return http_ports

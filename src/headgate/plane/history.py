@@ -79,10 +79,15 @@ def restoration(live_state: LiveState, number: int, namespace: str) -> answers.R
     )
 
 
-async def explain_at(live_state: LiveState, sent: RequestSpec, number: int) -> ExplanationStatus:
-    """Explain a request with the recorded objects of a revision and the current pods. Raises BadRequest, NotFound."""
+async def explain_at(
+    live_state: LiveState, sent: RequestSpec, number: int, localhost_port: int = 0
+) -> ExplanationStatus:
+    """Explain a request with the recorded objects of a revision and the current pods. Raises BadRequest, NotFound.
+
+    `localhost_port` is that of `explain_request`.
+    """
     past = snapshot_at(live_state, _at(_log(live_state), number))
-    return explain_request(await live_state.preview(past), past, sent)
+    return explain_request(await live_state.preview(past), past, sent, localhost_port)
 
 
 def _log(live_state: LiveState) -> Log:

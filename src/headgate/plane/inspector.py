@@ -24,6 +24,7 @@ from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
+from headgate.model.localhost_names import is_name
 from headgate.plan.planning import PlanSpec, PlanStatus
 from headgate.plane.call_records import call_records
 from headgate.plane.history import explain_at
@@ -47,7 +48,7 @@ from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import workloads_of
 from headgate.resources.registry import POD
-from headgate.resources.request_spec import RequestSpec
+from headgate.resources.request_spec import RequestSpec, url_parts
 from headgate.resources.workload_sidecars import WorkloadSidecars
 from headgate.xds import fleet
 from headgate.xds.subscription import Subscription
@@ -176,13 +177,15 @@ class Inspector:
 
         Raises BadRequest, NotFound, HeadgateError.
         """
+        is_localhost = is_name(url_parts(sent.url).hostname or "")
+        localhost_port = (await self._host.state()).localhost_port if is_localhost else 0
         if revision:
-            return await explain_at(self.live_state, sent, revision)
+            return await explain_at(self.live_state, sent, revision, localhost_port)
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
-        return explain_request(compiled, snapshot, sent)
+        return explain_request(compiled, snapshot, sent, localhost_port)
 
     async def findings(self) -> inspect.FindingList:
         """Return the findings about all stored objects and the proxies. Raises HeadgateError."""
