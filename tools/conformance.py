@@ -39,7 +39,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "GATEWAY-TCP": ("Gateway", "TCPRoute"),
     "GATEWAY-TLS": ("Gateway", "TLSRoute"),
     "MESH-HTTP": ("Mesh",),
-    "MESH-GRPC": ("Mesh",),
+    "MESH-GRPC": ("GRPCRoute", "MeshClusterIPMatching", "MeshConsumerRoute"),
 }
 """The profiles that headgate claims, and the beginnings of the names of their extended features."""
 
