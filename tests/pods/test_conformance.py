@@ -1,18 +1,18 @@
-"""The tests of the Gateway API with real pods: the same tests as on one machine, collected here with another `site`."""
+"""The tests of the Gateway API with real pods: the same tests as on one machine, collected here with another `site`.
+
+Those of extended features of HTTPRoutes run on one machine only: proxies get the same routes on both hosts.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.gateway_api.test_cors import *  # noqa: F403 - all tests of the module
 from tests.e2e.gateway_api.test_gateways import *  # noqa: F403
 from tests.e2e.gateway_api.test_grpc_routes import *  # noqa: F403
-from tests.e2e.gateway_api.test_http_route_extensions import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
-from tests.e2e.gateway_api.test_retries import *  # noqa: F403
 from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_tls_routes import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare
