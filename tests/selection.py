@@ -2,7 +2,8 @@
 
 Fast tests start no program and take at most about a second of processor time: tests of properties, and those of the lists
 below, are left out. The lists stay true, because a fast test that starts a program fails, in `make test` too, and so does an
-entry that no test has. A test has the marker `nightly` when it can't be made steady on a busy machine.
+entry that no test has. A test has the marker `nightly` when it can't be made steady on a busy machine, or has a
+cluster alone for minutes.
 """
 
 import sys

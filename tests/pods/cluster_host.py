@@ -35,11 +35,9 @@ from headgate.kinds import names_of
 from headgate.resources.gateway_api.proxies import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
-SERVERS = (
-    {"h2c": ("h2c", 9201), "ws": ("ws", 9202)}
-    | {f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)}
-    | {"tls-v1": ("tls", 9206), "tls-v2": ("tls", 9207), "plain-v1": ("plain", 9208)}
-)
+SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
+    f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
+}
 """The protocol and the port of each server in the pod `protocols`."""
 STATS = """
 import http.client, socket, sys

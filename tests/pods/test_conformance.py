@@ -1,6 +1,6 @@
 """The tests of the Gateway API with real pods: the same tests as on one machine, collected here with another `site`.
 
-Those of extended features of HTTPRoutes run on one machine only: proxies get the same routes on both hosts.
+Those of TLSRoutes and of extended features of HTTPRoutes run on one machine only: proxies get the same routes on both hosts.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
 from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
-from tests.e2e.gateway_api.test_tls_routes import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare
 from tests.pods.conftest import Cluster
 from tests.pods.gateway_api import install_gateway_api

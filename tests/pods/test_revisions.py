@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+import pytest
 from tests.pods.conftest import (
     Cluster,
     app_deployment,
@@ -50,6 +51,7 @@ def label(cluster: Cluster, text: str) -> Sequence[str]:
     return cluster.kubectl("label", "namespace", TRIAL, text, "--overwrite").splitlines()
 
 
+@pytest.mark.nightly(reason="it has the cluster alone for two minutes; tests/cluster/test_revisions.py shows each part")
 def test_a_revision_is_tried_promoted_and_removed_without_a_lost_request(installed: Cluster) -> None:
     cluster, answering = installed, ("website-v1", "website-v2")
     for place in (TRIAL, OTHER):
