@@ -45,13 +45,14 @@ def test_in_the_machines_network_failures_of_fixed_ports_and_names_have_a_reason
     mesh.options = (str(APPLICATIONS / "voting"), "--network", "host")
     mesh.launch()
 
-    def message(pod: str) -> str:
-        line = mesh.line(lambda line: "pod" in line and line["pod"]["name"].startswith(pod))
+    def message_with(pod: str, text: str) -> str:
+        """Wait for a message about a pod that has a text: a probe may fail before the program ends."""
+        line = mesh.line(
+            lambda line: "pod" in line and line["pod"]["name"].startswith(pod) and text in line["pod"]["message"]
+        )
         return str(line["pod"]["message"])
 
     for pod, port in (("redis-", 6379), ("db-0", 5432)):
-        assert f"because its sidecar listens on {port}. With a fixed port, it needs a network of its own" in message(
-            pod
-        )
-    assert "its log says that a name is not resolved" in message("worker-")
-    assert "a network of its own (headgate up --network pod)" in message("worker-")
+        message_with(pod, f"because its sidecar listens on {port}. With a fixed port, it needs a network of its own")
+    unresolved = message_with("worker-", "its log says that a name is not resolved")
+    assert "a network of its own (headgate up --network pod)" in unresolved

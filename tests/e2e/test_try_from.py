@@ -55,8 +55,8 @@ def test_requests_without_from_have_the_identity_of_the_gateway(bookstore: Runni
 def test_try_names_a_workload_that_does_not_exist(bookstore: RunningMesh) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/missing")
     assert done.returncode == 1
-    assert "found no sidecar of deployment default/missing" in done.stderr
+    assert "found no sidecar of Deployment default/missing" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "pod/missing")
-    assert "error: found no sidecar of pod default/missing" in done.stderr
+    assert "error: found no sidecar of Pod default/missing" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "buyer")
     assert (done.returncode, "'buyer' is not a client" in done.stderr) == (2, True)

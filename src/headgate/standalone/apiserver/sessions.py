@@ -32,6 +32,9 @@ from headgate.standalone.pods.exec import ContainerCommand, NotRunning, check_ru
 from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.pods.runs import Run
 
+CLIENT_S = 0.2
+"""The pause before the error of a program that does not start. kubectl discards what arrives before it has its streams, and then
+prints `closed all streams`; no message of it says that it has them. A kubelet takes longer than this for the error."""
 MAX_SESSIONS = 100
 """The sessions at a time. Each buffers at most 1 MB, and has a process and a few file descriptors."""
 SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
@@ -145,6 +148,7 @@ class Sessions:
         try:
             command = await start()
         except (HeadgateError, OSError) as error:
+            await asyncio.sleep(CLIENT_S)
             await channels.finish(_failure(str(error)))
             return
         try:
