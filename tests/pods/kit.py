@@ -24,7 +24,7 @@ ENVIRONMENT = ("--venv", BIN.parent, "--dist", "headgate")
 VOLUME_SYNC_S = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
-SELDOM_COLLECTED = ("env", "GOGC=400")
+SELDOM_COLLECTED = ("env", "GOGC=800")
 """Lets the programs of Kubernetes collect garbage seldom, which is a fifth of the processor time of an API server."""
 START_S = 240
 _MACHINE = "headgate-test-cluster.lock"

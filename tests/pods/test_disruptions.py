@@ -315,7 +315,18 @@ def replace_new_pods(cluster: Cluster, place: str) -> None:
     cluster.kubectl("-n", place, "rollout", "restart", f"deployment/{NEW}")
 
 
-@pytest.mark.parametrize("disturb", [kill_active, replace_new_pods])
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        kill_active,
+        pytest.param(
+            replace_new_pods,
+            marks=pytest.mark.nightly(
+                reason="it has the cluster alone for a minute; pods are also replaced in the other tests of this module"
+            ),
+        ),
+    ],
+)
 def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts_each_request(
     installed: Cluster, disturb: Callable[[Cluster, str], None]
 ) -> None:
