@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 
 Site = Callable[[Path], Mapping[str, str]]
@@ -102,3 +103,16 @@ def unstarted() -> Iterator[RunningMesh]:
     """Return a mesh whose headgate the test starts."""
     with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(RunningMesh(Path(root))) as mesh:
         yield mesh
+
+
+@pytest.fixture
+def web(mesh: RunningMesh, namespace: str) -> str:
+    """Create a split Service `web`; return its namespace."""
+    mesh.apply(
+        external("web"),
+        external("web-v1", mesh.backend("v1")),
+        external("web-v2", mesh.backend("v2")),
+        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    return namespace

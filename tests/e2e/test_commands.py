@@ -18,19 +18,12 @@ def headgate(mesh: RunningMesh, *words: str) -> "subprocess.CompletedProcess[str
     )
 
 
-def test_wait_returns_when_the_new_weights_are_active(mesh: RunningMesh, namespace: str) -> None:
-    mesh.apply(
-        external("web"),
-        external("web-v1", mesh.backend("v1")),
-        external("web-v2", mesh.backend("v2")),
-        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
-        namespace=namespace,
-    )
-    request = mesh.request("web", 8080, namespace=namespace)
+def test_wait_returns_when_the_new_weights_are_active(mesh: RunningMesh, web: str) -> None:
+    request = mesh.request("web", 8080, namespace=web)
     for step in range(3):
         weights = {"web-v1": 1, "web-v2": step}
-        mesh.kubectl("apply", "-n", namespace, "-f", "-", stdin=split_manifest("web", "web", weights))
-        waited = headgate(mesh, "wait", "trafficsplit/web", "-n", namespace, "--timeout", "60s")
+        mesh.kubectl("apply", "-n", web, "-f", "-", stdin=split_manifest("web", "web", weights))
+        waited = headgate(mesh, "wait", "trafficsplit/web", "-n", web, "--timeout", "60s")
         assert waited.returncode == 0, waited.stderr
         assert mesh.send(6, request) == {"v1": 6 // (1 + step), **({"v2": 6 - 6 // (1 + step)} if step else {})}
 

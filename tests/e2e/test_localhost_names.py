@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from tests.e2e.manifests import external, protocol_service, service_manifest, split_manifest
+from tests.e2e.manifests import external, protocol_service, service_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import upgrade, websocket_server
 from tests.waiting import until
@@ -17,19 +17,6 @@ from headgate.cli.reporter import proxy_variables
 CURL = shutil.which("curl") or ""
 CHROMIUM = shutil.which("chromium") or ""
 LISTED = re.compile(r"Names of Services:\n(  http://\S+\n|  and \d+ more: .*\n)+")
-
-
-@pytest.fixture
-def web(mesh: RunningMesh, namespace: str) -> str:
-    """Create a split Service `web`; return its namespace."""
-    mesh.apply(
-        external("web"),
-        external("web-v1", mesh.backend("v1")),
-        external("web-v2", mesh.backend("v2")),
-        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
-        namespace=namespace,
-    )
-    return namespace
 
 
 def ask(mesh: RunningMesh, host: str) -> Answer:

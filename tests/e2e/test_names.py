@@ -3,25 +3,12 @@
 import itertools
 
 import pytest
-from tests.e2e.manifests import external, split_manifest
+from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
 from tests.wire import Request
 
 FORMS = ("web.{}", "web.{}.svc", "web.{}.svc.cluster.local")
 PORTS = ("", ":8080")
-
-
-@pytest.fixture
-def web(mesh: RunningMesh, namespace: str) -> str:
-    """Create a split Service `web`; return its namespace."""
-    mesh.apply(
-        external("web"),
-        external("web-v1", mesh.backend("v1")),
-        external("web-v2", mesh.backend("v2")),
-        split_manifest("web", "web", {"web-v1": 1, "web-v2": 1}),
-        namespace=namespace,
-    )
-    return namespace
 
 
 def test_a_split_applies_to_every_form_of_the_services_name(mesh: RunningMesh, web: str) -> None:

@@ -1,5 +1,7 @@
 """A new field of the routing model needs a decision: each renderer carries it over, or reports an omission."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from tests.golden.cases import compiled
@@ -30,8 +32,8 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
-from headgate.render.omissions import OmissionReason
-from headgate.render.proxy_ports import select
+from headgate.render.omissions import Omission, OmissionReason
+from headgate.render.proxy_ports import Selection, select
 
 RENDERED = {
     Broken: "weight status",
@@ -78,10 +80,15 @@ def test_every_protocol_is_known() -> None:
     assert {item.value for item in Protocol} == {"http", "http2", "http-any", "tcp", "tcp-server-first", "tls"}
 
 
+def omissions_of(selection: Selection, reason: OmissionReason) -> Sequence[Omission]:
+    """Return what a rendered proxy leaves out for one reason."""
+    return [omission for omission in selection.omissions if omission.reason is reason]
+
+
 def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> None:
     """The golden case has annotations on three Services, one of them with mistakes only, and a rule with retries."""
-    found = select(compiled("resilience").mesh).omissions
-    assert [(str(item.origin), item.what) for item in found if item.reason is OmissionReason.RESILIENCE] == [
+    left_out = omissions_of(select(compiled("resilience").mesh), OmissionReason.RESILIENCE)
+    assert [(str(omission.origin), omission.what) for omission in left_out] == [
         ("Service default/plain", "annotations about failing endpoints"),
         ("Service default/shop", "annotations about failing endpoints"),
         ("HTTPRoute default/edge", "retry"),
@@ -89,16 +96,16 @@ def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> No
 
 
 def test_cors_policies_are_omissions_of_their_rules() -> None:
-    found = [item for item in select(compiled("gw-cors").mesh).omissions if item.reason is OmissionReason.CORS]
-    assert {(str(item.origin), item.where, item.what) for item in found} == {
+    left_out = omissions_of(select(compiled("gw-cors").mesh), OmissionReason.CORS)
+    assert {(str(omission.origin), omission.where, omission.what) for omission in left_out} == {
         ("HTTPRoute default/cors", f"route {number}", "CORS filter") for number in range(3)
     }
 
 
 def test_routes_of_tls_listeners_are_omissions_and_https_listeners_of_their_port_remain() -> None:
     selection = select(compiled("gw-tls").mesh)
-    found = [item for item in selection.omissions if item.reason is OmissionReason.SERVER_NAME]
-    assert {(str(item.origin), item.where) for item in found} == {
+    left_out = omissions_of(selection, OmissionReason.SERVER_NAME)
+    assert {(str(omission.origin), omission.where) for omission in left_out} == {
         (f"TLSRoute default/{name}", f"port 443, host {host}")
         for name, host in (
             ("db", "db.example.com"),
