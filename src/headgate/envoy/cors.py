@@ -38,8 +38,11 @@ def rows(planned: PlannedRoute) -> Iterator[PlannedRoute]:
     yield planned
 
 
-def enable(route: pb.Route, planned: PlannedRoute, cors: Cors) -> None:
-    """Give a route a policy. The filter also answers preflights of origins that the policy does not allow, without its headers."""
+def enable(route: pb.Route, cors: Cors, *, allows_origin: bool) -> None:
+    """Give a route a policy. The filter also answers preflights of origins that the policy does not allow, without its headers.
+
+    A route without a cluster that `allows_origin` gets the headers that the filter would add.
+    """
     policy = pb.HttpCorsPolicy(
         allow_origin_string_match=[_origin(origin) for origin in cors.origins],
         allow_methods=",".join(cors.methods),
@@ -51,7 +54,7 @@ def enable(route: pb.Route, planned: PlannedRoute, cors: Cors) -> None:
     )
     route.typed_per_filter_config[NAME].CopyFrom(pb.pack(policy))
     _add(route, "vary", "Origin")  # a cache must not serve the response to scripts of another origin
-    if planned.allows_origin:
+    if allows_origin:
         _add(route, "access-control-allow-origin", "%REQ(origin)%")
         if cors.credentials:
             _add(route, "access-control-allow-credentials", "true")

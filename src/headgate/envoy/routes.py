@@ -97,7 +97,7 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
     if planned.draws:
         draw.enable(message, [share.weight for share in planned.clusters])
     if planned.cors:
-        cors.enable(message, planned, planned.cors)
+        cors.enable(message, planned.cors, allows_origin=planned.allows_origin)
     if planned.redirect:
         message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
         omit_default_port(message, planned.redirect)
