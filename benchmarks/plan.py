@@ -11,19 +11,17 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from headgate.model.access import Access, Grant, RequestRule
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.model.routing import (
-    Access,
     Endpoint,
     Endpoints,
     Frontend,
-    Grant,
     InboundPort,
     Mesh,
     PortProtocol,
     PortRef,
     Protocol,
-    RequestRule,
     Route,
     RouteTable,
     Split,

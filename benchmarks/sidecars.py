@@ -29,7 +29,8 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.view import project, sidecar
 from headgate.latest import until
-from headgate.model.routing import Mesh, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Mesh, Workload
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 

@@ -18,7 +18,8 @@ from tests.make.objects import (
 from tests.make.values import compiled, findings, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import OPEN, Access, ConnectionRule, TlsMode
+from headgate.model.access import OPEN, Access, ConnectionRule
+from headgate.model.mutual_tls import TlsMode
 
 WEB = ("web", "10.1.0.1")
 MESH = (meshed_pod(*WEB), *backed_service("web", WEB))

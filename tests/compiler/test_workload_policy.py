@@ -5,7 +5,7 @@ from tests.make.objects import meshed_pod, tls_config
 from tests.make.values import compiled, findings, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 
 FRONT = meshed_pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
 HALF = meshed_pod("half", "10.1.0.2", labels={"role": "frontend"})

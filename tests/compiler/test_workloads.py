@@ -5,7 +5,8 @@ from tests.make.objects import backed_service, meshed_pod, port, service, split
 from tests.make.values import compiled, findings, identities, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import PortProtocol, PortRef, Protocol, TlsMode
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import PortProtocol, PortRef, Protocol
 from headgate.resources.inspect import Severity
 
 WEB = ("web", "10.1.0.1")

@@ -27,7 +27,7 @@ from tests.make.objects import (
     tls_config,
 )
 
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 

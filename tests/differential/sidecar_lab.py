@@ -19,7 +19,8 @@ from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.upstream_tls import MESH_ALPN
 from headgate.envoy.view import Node, ProxyView, project
 from headgate.model.identities import gateway_id, spiffe_id
-from headgate.model.routing import Mesh, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

@@ -33,7 +33,7 @@ from tests.make.objects import (
     traffic_target,
 )
 
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 

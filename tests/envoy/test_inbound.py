@@ -10,21 +10,12 @@ from headgate.envoy.clusters import HTTP_OPTIONS
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.http_connections import IDLE_MS
 from headgate.envoy.names import InboundRef
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.identities import Credential, PrivateText
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY
-from headgate.model.routing import (
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    PortProtocol,
-    PortRef,
-    Protocol,
-    RequestRule,
-    TlsMode,
-    Workload,
-)
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
 from headgate.resources.meta import Key
 
 HTTP = PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/web", 80),))

@@ -19,17 +19,11 @@ from tests.waiting import until
 from tests.wire import Address, send
 
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import (
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    Protocol,
-    RequestRule,
-    TlsMode,
-)
+from headgate.model.routing import InboundPort, Protocol
 from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))

@@ -10,13 +10,12 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.route_plan import plan_service_port
 from headgate.envoy.view import Node, project, sidecar
 from headgate.envoy.visibility import allowed_sources
+from headgate.model.access import Access, Grant
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (
-    Access,
     Endpoint,
     Endpoints,
     Frontend,
-    Grant,
     InboundPort,
     Mesh,
     Mirror,

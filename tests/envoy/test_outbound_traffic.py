@@ -15,12 +15,12 @@ from tests.wire import Address, Load
 from headgate.cli.probe import Batch, ProbeRequest, RequestBatch
 from headgate.envoy.node_ids import OUTBOUND_PORT
 from headgate.envoy.routes import ORIGINAL_ADDRESS
+from headgate.model.access import Access, Grant
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import (
-    Access,
     Endpoint,
-    Grant,
     InboundPort,
     Mirror,
     PortProtocol,
@@ -28,7 +28,6 @@ from headgate.model.routing import (
     Protocol,
     Route,
     Target,
-    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key

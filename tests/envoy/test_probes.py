@@ -15,8 +15,9 @@ from tests.waiting import until
 from tests.wire import Address
 
 from headgate.envoy import probes
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
-from headgate.model.routing import TlsMode, Workload
+from headgate.model.routing import Workload
 
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 SOURCE = "127.0.0.6"

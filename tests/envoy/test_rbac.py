@@ -6,19 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy import pb, rbac
+from headgate.model.access import OPEN, Access, ConnectionRule, Grant, RequestRule
 from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
-from headgate.model.routing import (
-    OPEN,
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    PortProtocol,
-    PortRef,
-    Protocol,
-    RequestRule,
-)
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol
 from headgate.resources.meta import Key
 
 ONE, TWO = (f"spiffe://cluster.local/ns/default/sa/{name}" for name in ("one", "two"))

@@ -27,24 +27,21 @@ from headgate.envoy.outcomes import parse_code
 from headgate.envoy.stats_sink import BOUNDS
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.view import Node
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.authorities import server_name
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as RequestPath
 from headgate.model.routing import (
-    Access,
     Broken,
-    ConnectionRule,
     Endpoint,
     Endpoints,
     Frontend,
-    Grant,
     InboundPort,
     Mesh,
     Mirror,
     PortRef,
     Protocol,
-    RequestRule,
     Route,
     RouteTable,
     ServerName,

@@ -8,7 +8,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.check import check
-from headgate.model.routing import TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

@@ -3,20 +3,11 @@
 import pytest
 from msgspec import structs
 
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.authorization import authorize, grants_allowing, port_of, protocol_at, would_refuse
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import ANY, Header, Match, Path, Request, Text
-from headgate.model.routing import (
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    PortProtocol,
-    PortRef,
-    Protocol,
-    RequestRule,
-    TlsMode,
-    Workload,
-)
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
 from headgate.resources.meta import Key
 
 SA_1, SA_2, SA_3 = (f"spiffe://cluster.local/ns/default/sa/sa-{number}" for number in (1, 2, 3))

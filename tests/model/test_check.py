@@ -3,15 +3,14 @@
 import pytest
 from msgspec import structs
 
+from headgate.model.access import Access, ConnectionRule, Grant
 from headgate.model.check import check
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.routing import (
-    Access,
     Broken,
-    ConnectionRule,
     Endpoint,
     Endpoints,
     Frontend,
-    Grant,
     InboundPort,
     Mesh,
     PortProtocol,
@@ -23,7 +22,6 @@ from headgate.model.routing import (
     Split,
     Sticky,
     Target,
-    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key

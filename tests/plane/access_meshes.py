@@ -1,18 +1,10 @@
 """A mesh whose access rules let one of two clients call a server."""
 
 from headgate.compiler.report import Compiled, Report
+from headgate.model.access import Access, ConnectionRule, Grant
 from headgate.model.identities import spiffe_id
-from headgate.model.routing import (
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    Mesh,
-    PortProtocol,
-    Protocol,
-    TlsMode,
-    Workload,
-)
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import InboundPort, Mesh, PortProtocol, Protocol, Workload
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap
 

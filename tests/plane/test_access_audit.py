@@ -5,7 +5,7 @@ from tests.plane.access_meshes import BUYER, GRANT, THIEF, shop_mesh
 
 from headgate.compiler.report import Compiled, SelectedPods
 from headgate.latest import Latest
-from headgate.model.routing import Access
+from headgate.model.access import Access
 from headgate.plane.access_audit import STEADY_S, AccessAuditor, outcomes
 from headgate.plane.access_calls import CallFinder
 from headgate.plane.status.audit import conditions, refused_calls

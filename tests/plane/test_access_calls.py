@@ -5,10 +5,8 @@ from tests.plane.access_meshes import AUDITED, BUYER, CLOSED, GRANT, THIEF, shop
 
 from headgate.compiler.report import Compiled
 from headgate.latest import Latest
+from headgate.model.access import Access
 from headgate.model.identities import gateway_id
-from headgate.model.routing import (
-    Access,
-)
 from headgate.plane.access_calls import CallFinder, rules_digest
 from headgate.telemetry.access_records import Call
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer

@@ -4,7 +4,8 @@ import pytest
 
 from headgate.compiler.report import Compiled, Report
 from headgate.latest import Latest
-from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Workload
 from headgate.plane.callers import CallerFinder
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 

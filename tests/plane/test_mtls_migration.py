@@ -8,7 +8,8 @@ from tests.xds.client import XdsClient
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.latest import until
-from headgate.model.routing import TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Workload
 from headgate.plane import mtls_migration as mtls_migration_module
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.standalone.state_files import StateFiles

@@ -18,8 +18,9 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.check import check
 from headgate.model.identities import Credential, PrivateText, spiffe_id
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Request
-from headgate.model.routing import Mesh, TlsMode
+from headgate.model.routing import Mesh
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

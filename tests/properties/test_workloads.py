@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.properties.builds import ACCESS_SETTINGS, WORLDS, compiled, mesh_is_valid, mesh_of
 from tests.properties.worlds import key_of, meshes, named
 
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 
 TLS_MODES = st.dictionaries(st.integers(1, 9).map(lambda number: f"default/pod-{number}"), st.sampled_from(TlsMode))
 CLOSING = named(

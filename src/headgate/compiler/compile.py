@@ -55,6 +55,7 @@ from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
 from headgate.memo import Stages
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.resilience import Resilience
 from headgate.model.root_protocols import roots
 from headgate.model.routing import (
@@ -66,7 +67,6 @@ from headgate.model.routing import (
     Mesh,
     PortRef,
     RouteTable,
-    TlsMode,
     Workload,
 )
 from headgate.resources.core.namespace import Namespace

@@ -14,8 +14,10 @@ from headgate.compiler.snapshot import Snapshot, account_of
 from headgate.compiler.unenforced import EffectTexts
 from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.identities import spiffe_id
-from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort, RequestRule, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import InboundPort, Workload
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key

@@ -23,8 +23,10 @@ from headgate.envoy.resilience import unlimited
 from headgate.envoy.retries import RETRIES, UNPROCESSED, by_method
 from headgate.envoy.traces import of_workload
 from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
+from headgate.model.access import Access
 from headgate.model.authorization import enforced
-from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import InboundPort, Protocol, Workload
 
 TLS_DETECTION_SECONDS = 5
 """The number of seconds that Envoy waits for a connection's first bytes, to detect TLS. After this time, Envoy treats

@@ -22,8 +22,10 @@ from headgate.envoy.traces import SpanResource, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.values import duration
+from headgate.model.access import Access
 from headgate.model.authorities import server_name
-from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import InboundPort, PortProtocol
 from headgate.resources.meta import Value
 
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"

@@ -16,7 +16,8 @@ from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.filter_state import value
 from headgate.envoy.names import InboundRef
 from headgate.envoy.traffic_stats import IDENTITY, IDENTITY_KEY, SOURCE, SOURCE_KEY
-from headgate.model.routing import Access, InboundPort
+from headgate.model.access import Access
+from headgate.model.routing import InboundPort
 
 DESTINATION_KEY = "envoy.network.transport_socket.original_dst_address"
 """The filter state by which clusters of the original destination select their endpoint."""

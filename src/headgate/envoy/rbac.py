@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.envoy import pb
+from headgate.model.access import Access, Grant
 from headgate.model.ambiguous_paths import WHOLE_AMBIGUOUS_PATH
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.model.routing import Access, Grant, InboundPort
+from headgate.model.routing import InboundPort
 
 OPEN_POLICY = "open"
 

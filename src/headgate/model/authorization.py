@@ -8,20 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
+from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.ambiguous_paths import is_ambiguous
 from headgate.model.evaluate import RequestParts, first_unmet
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Request
-from headgate.model.routing import (
-    Access,
-    ConnectionRule,
-    Grant,
-    InboundPort,
-    PortRef,
-    Protocol,
-    RequestRule,
-    TlsMode,
-    Workload,
-)
+from headgate.model.routing import InboundPort, PortRef, Protocol, Workload
 from headgate.model.sanitizing import NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
 

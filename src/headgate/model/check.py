@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from headgate.model.access import Access
 from headgate.model.hash_slots import TOTAL
 from headgate.model.identities import parse_id
-from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Split, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import GatewayPort, Mesh, PortRef, Route, Split, Workload
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The routing model as immutable values: destinations, workloads, and access rules.
+"""The routing model as immutable values: destinations and workloads.
 
 A service is named `namespace/name`, a port by its number. All lists are sorted, so equal meshes are equal values.
 """
@@ -6,9 +6,11 @@ A service is named `namespace/name`, a port by its number. All lists are sorted,
 import enum
 from typing import Literal, NamedTuple
 
+from headgate.model.access import OPEN, Access
 from headgate.model.cors import Cors
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
@@ -41,84 +43,6 @@ class Protocol(enum.Enum):
     def is_http(self) -> bool:
         """Return whether proxies read the requests of this protocol; otherwise they only forward bytes."""
         return self is Protocol.HTTP or self is Protocol.HTTP2 or self is Protocol.HTTP_ANY
-
-
-class RequestRule(Value, frozen=True, kw_only=True):
-    """An access rule that allows HTTP requests which fit `match`; `name` is `group/match` of an HTTPRouteGroup."""
-
-    name: str
-    match: Match
-
-
-class ConnectionRule(Value, frozen=True, kw_only=True):
-    """An access rule of a grant for non-HTTP ports: it allows connections to `ports`.
-
-    `name` is that of the TCPRoute. `ports` has those of the workload, or of Services that forward to it; empty means all.
-    """
-
-    name: str
-    ports: tuple[int, ...] = ()
-
-
-class Grant(Value, frozen=True, kw_only=True):
-    """The permissions that a TrafficTarget (`origin`) gives to the identities `sources` (SPIFFE IDs).
-
-    `port` limits the permissions to one port of the workload; 0 means all. `requests` and `connections` have rules.
-    """
-
-    origin: Key
-    sources: tuple[str, ...]
-    port: int = 0
-    requests: tuple[RequestRule, ...] = ()
-    connections: tuple[ConnectionRule, ...] = ()
-
-
-class Access(Value, frozen=True, kw_only=True):
-    """The authorization of a workload: open to every caller, or `closed` to all callers without a grant.
-
-    An `audited` workload is open, and the requests that it would refuse if it were closed are counted.
-    """
-
-    closed: bool = False
-    grants: tuple[Grant, ...] = ()
-    audited: bool = False
-
-
-OPEN = Access()
-
-
-class TlsMode(enum.Enum):
-    """A mode of mutual TLS: it says which connections a workload accepts, and which connections its clients open.
-
-    An mTLS migration moves a workload through the modes in this order or in reverse, one mode at a time. A step is safe
-    as soon as every proxy has acknowledged the current mode.
-    """
-
-    PLAIN = "plain"  # The workload accepts plaintext only; clients send plaintext.
-    READY = "ready"  # The workload accepts mutual TLS and plaintext; clients send plaintext.
-    PERMISSIVE = "permissive"  # The workload accepts mutual TLS and plaintext; clients with an identity use mutual TLS.
-    STRICT = "strict"  # The workload accepts mutual TLS only.
-
-    @property
-    def accepts_tls(self) -> bool:
-        """Return whether the workload's proxy accepts mutual TLS."""
-        return self is not TlsMode.PLAIN
-
-    @property
-    def accepts_plaintext(self) -> bool:
-        """Return whether the workload's proxy accepts plaintext."""
-        return self is not TlsMode.STRICT
-
-    @property
-    def clients_use_tls(self) -> bool:
-        """Return whether clients that have an identity call the workload with mutual TLS."""
-        return self is TlsMode.PERMISSIVE or self is TlsMode.STRICT
-
-    def step_toward(self, target: "TlsMode") -> "TlsMode":
-        """Return the next mode on the way to a target, or the target itself when it is reached."""
-        order = list(TlsMode)
-        here, there = order.index(self), order.index(target)
-        return order[here + (there > here) - (there < here)]
 
 
 class PortProtocol(Value, frozen=True, kw_only=True):

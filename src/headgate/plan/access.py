@@ -11,9 +11,11 @@ from headgate.matching.regular import Algebra
 from headgate.matching.requests import request_of
 from headgate.matching.solver import Solver
 from headgate.matching.undecided import Undecided, Work
+from headgate.model.access import Grant
 from headgate.model.authorization import connection_allowed, port_of, protocol_at
+from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Request
-from headgate.model.routing import Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
+from headgate.model.routing import InboundPort, Mesh, PortRef, Protocol, Workload
 from headgate.resources.meta import Key, Value
 
 ANY_IDENTITY = "*"

@@ -22,7 +22,7 @@ from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
-from headgate.plan.plan import AccessRow, Differences, NewFinding, sent_to
+from headgate.plan.plan import AccessRow, Differences, NewFinding
 from headgate.resources.inspect import Answer
 from headgate.resources.regexes import fault
 from headgate.resources.registry import SERVICE, SERVICE_ACCOUNT
@@ -284,7 +284,7 @@ def _allowed(workload: Workload, identity: str, request: Conjunction) -> Iterato
                 yield CheckAnswer(text, is_counterexample=False)
                 continue
             if values is not None:
-                example = sent_to(point.called if point else None, request_of(values, solver.setting))
+                example = words.sent_to(point.called if point else None, request_of(values, solver.setting))
                 command = words.service_command(point.called, example, identity) if point and point.called else ""
                 sent = words.request_text(example, is_http=point is None or point.is_http)
                 yield CheckAnswer(f"{caller} may send {sent} to {where}", command)

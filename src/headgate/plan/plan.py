@@ -9,10 +9,10 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
 from headgate.kinds import SPECS
-from headgate.matching.conditions import UNAMBIGUOUS, Setting
+from headgate.matching.conditions import UNAMBIGUOUS
 from headgate.matching.undecided import Work
-from headgate.model.requests import Request
-from headgate.model.routing import PortRef, Route, TlsMode
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import PortRef, Route
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.departures import Departure, departures, without_sidecar
@@ -299,7 +299,7 @@ def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow
 
 
 def _access_row(change: AccessChange, world: World) -> AccessRow:
-    example = sent_to(change.called, change.example) if change.example else None
+    example = words.sent_to(change.called, change.example) if change.example else None
     command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
     return AccessRow(
         type="Lost" if change.kind == "lost" else "Gained",
@@ -346,14 +346,6 @@ def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:
         group = change.rule.partition("/")[0]
         yield group_key(change.origin.namespace, group), "spec.matches"
         yield Key(SPECS, "TCPRoute", change.origin.namespace, group), "spec.matches"
-
-
-def sent_to(called: PortRef | None, request: Request) -> Request:
-    """Return a request with the host of a Service, unless a condition on the host chose another one."""
-    if called is None or request.authority not in Setting().authorities:
-        return request
-    namespace, name = called.service.split("/")
-    return structs.replace(request, authority=f"{name}.{namespace}:{called.port}")
 
 
 def tls_changes(world: World) -> Iterator[TlsChange]:

@@ -5,9 +5,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from msgspec import structs
+
 from headgate import formatting
 from headgate.compiler.explain import filter_words, redirect_words
-from headgate.matching.conditions import AUTHORITY, Conjunction, Literal
+from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
 from headgate.model import cors
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
@@ -63,6 +65,14 @@ def example_command(entry: Entry, request: Request, caller: str = "", *, secure:
     url = f"{_SCHEMES[secure]}://{request.authority}{request.target}"
     method = "" if request.method == "GET" else f"{request.method} "
     return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])
+
+
+def sent_to(called: PortRef | None, request: Request) -> Request:
+    """Return a request with the host of a Service, unless a condition on the host chose another one."""
+    if called is None or request.authority not in Setting().authorities:
+        return request
+    namespace, name = called.service.split("/")
+    return structs.replace(request, authority=f"{name}.{namespace}:{called.port}")
 
 
 def service_command(called: PortRef, request: Request, caller: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 from headgate.plan.departures import Side
 from headgate.resources.gateway_api.proxies import PROXIES
 from headgate.resources.inspect import Answer

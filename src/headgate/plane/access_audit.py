@@ -13,8 +13,9 @@ from msgspec import structs
 
 from headgate.compiler.report import Compiled
 from headgate.latest import Latest
+from headgate.model.access import Grant
 from headgate.model.identities import parse_id
-from headgate.model.routing import Grant, Mesh, Workload
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.access_calls import rules_digest
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.resources.meta import Key

@@ -7,9 +7,10 @@ import msgspec
 
 from headgate.compiler.report import Compiled
 from headgate.latest import Latest
+from headgate.model.access import Access
 from headgate.model.authorization import authorize, enforced
 from headgate.model.identities import gateway_id, parse_id
-from headgate.model.routing import Access, Mesh, Protocol, Workload
+from headgate.model.routing import Mesh, Protocol, Workload
 from headgate.telemetry.access_records import Call, CallKey
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 

@@ -18,7 +18,8 @@ from headgate.envoy.view import ProxyView
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential
-from headgate.model.routing import Mesh, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.expected_proxies import ExpectedProxies, HostProxies
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.settings import Settings

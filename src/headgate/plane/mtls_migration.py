@@ -18,7 +18,8 @@ import msgspec
 from headgate.envoy.config import CLUSTER
 from headgate.errors import StoreError
 from headgate.identity.rotation import HANDSHAKE_GRACE_S
-from headgate.model.routing import TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Workload
 from headgate.objects.ports import StateStorage
 from headgate.xds.fleet import Fleet, FleetProxy
 

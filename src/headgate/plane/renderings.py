@@ -19,7 +19,7 @@ from headgate.envoy.view import ProxyView
 from headgate.errors import ProxyError
 from headgate.latest import until
 from headgate.model.identities import Credential, PrivateText
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 from headgate.plane.expected_proxies import ExpectedProxies, HostProxies
 from headgate.plane.feed import COMPILED, GROUP_KINDS, Feed
 from headgate.resources.meta import Key, Value

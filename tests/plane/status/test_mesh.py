@@ -13,7 +13,8 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import LIFETIME, CertificateSpec
 from headgate.identity.keys import FileKeyStore
 from headgate.kinds import MESH
-from headgate.model.routing import Mesh, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts

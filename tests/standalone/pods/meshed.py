@@ -20,7 +20,8 @@ from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
 from headgate.latest import Latest, until
-from headgate.model.routing import InboundPort, PortProtocol, Protocol, TlsMode, Workload
+from headgate.model.mutual_tls import TlsMode
+from headgate.model.routing import InboundPort, PortProtocol, Protocol, Workload
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.resources.core.pod_spec import Pod
 from headgate.resources.decode import read
