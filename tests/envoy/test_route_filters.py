@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.envoy.planned_routes import MirrorPlan
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect, header_fields, merge, rewritten_host
-from headgate.envoy.route_plan import MirrorPlan
 from headgate.envoy.routes import FINEST, fraction
 from headgate.model.requests import Filters, HeaderEdit, Redirect, Rewrite
 

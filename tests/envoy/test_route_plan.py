@@ -3,7 +3,8 @@
 import pytest
 
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
-from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, RoutePlan, plan_service_port
+from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan
+from headgate.envoy.route_plan import plan_service_port
 from headgate.model.requests import ANY
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 

@@ -10,7 +10,7 @@ from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.listeners import gateway_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.outcomes import Code, parse_code
-from headgate.envoy.route_plan import ClusterWeight
+from headgate.envoy.planned_routes import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
 from headgate.envoy.traffic_stats import (
     CalledServer,

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headgate.envoy import pb
 from headgate.envoy.names import MISSING
-from headgate.envoy.route_plan import ClusterWeight, PlannedRoute
+from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute
 from headgate.model.cors import Cors, announcing, from_origins, origin_pattern
 
 NAME = "envoy.filters.http.cors"

@@ -8,8 +8,9 @@ from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb
 from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
+from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute
 from headgate.envoy.route_filters import ListenerInfo
-from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, Planner
+from headgate.envoy.route_plan import Planner
 from headgate.envoy.traces import SpanResource
 from headgate.envoy.values import duration
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split

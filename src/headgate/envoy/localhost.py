@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from headgate.envoy import names, pb, routes, tcp_proxy
 from headgate.envoy.config import SCOPES, Part
 from headgate.envoy.http_connections import route_configuration
-from headgate.envoy.route_plan import RoutePlan
+from headgate.envoy.planned_routes import RoutePlan
 from headgate.envoy.unrouted import LOCALHOST_PREFIX, OTHER_HOSTS, UNKNOWN_NAME, mark_found
 from headgate.model.localhost_names import LOCALHOST, names_of, shortest_names, url
 from headgate.model.routing import Frontend, Mesh, PortRef, RouteTable

@@ -28,7 +28,8 @@ from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
-from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
+from headgate.envoy.planned_routes import ClusterWeight, RoutePlan
+from headgate.envoy.route_plan import Planner, plan_service_port
 from headgate.envoy.traces import SpanResource, of_gateways, of_workload
 from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.envoy.view import (

@@ -8,6 +8,7 @@ from headgate.envoy import cors, draw, pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
+from headgate.envoy.planned_routes import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.retries import by_method, retry_policy
 from headgate.envoy.route_filters import (
     header_fields,
@@ -17,7 +18,6 @@ from headgate.envoy.route_filters import (
     redirect_action,
     rewritten_host,
 )
-from headgate.envoy.route_plan import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
 from headgate.envoy.traffic_stats import route_name_without_cluster
 from headgate.envoy.values import duration

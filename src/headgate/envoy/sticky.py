@@ -12,7 +12,7 @@ from msgspec import structs
 
 from headgate.envoy import pb
 from headgate.envoy.filter_state import USER_KEY, enable
-from headgate.envoy.route_plan import PlannedRoute
+from headgate.envoy.planned_routes import PlannedRoute
 from headgate.model.requests import Header, Text
 from headgate.model.routing import Sticky
 

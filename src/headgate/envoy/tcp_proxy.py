@@ -10,7 +10,7 @@ from headgate.envoy import listeners, names, pb, traffic_stats, tunnels
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import address, pod_and_port
 from headgate.envoy.http_connections import route_configuration
-from headgate.envoy.route_plan import ClusterWeight, RoutePlan
+from headgate.envoy.planned_routes import ClusterWeight, RoutePlan
 from headgate.model.routing import Endpoint
 
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)

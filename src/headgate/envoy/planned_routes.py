@@ -1,0 +1,79 @@
+"""Routes before they are rendered: their clusters by name, and what the proxy itself does."""
+
+from collections.abc import Iterator
+
+from headgate.envoy import names
+from headgate.model.cors import Cors
+from headgate.model.requests import NO_FILTERS, Filters, Match, Redirect, Timeouts
+from headgate.model.resilience import Retry
+from headgate.model.routing import Sticky
+from headgate.resources.meta import Value
+
+
+class ClusterWeight(Value, frozen=True, kw_only=True):
+    """A cluster and its weight in a route; `filters` apply to this share only."""
+
+    cluster: str
+    weight: int
+    filters: Filters = NO_FILTERS
+
+
+class MirrorPlan(Value, frozen=True, kw_only=True):
+    """A mirror cluster and the fraction of a route's requests that is mirrored to it.
+
+    The mirrored requests have the Host header `host`, if it is not empty.
+    """
+
+    cluster: str
+    numerator: int
+    denominator: int
+    host: str = ""
+
+
+class PlannedRoute(Value, frozen=True, kw_only=True):
+    """A match, and the weighted clusters for its requests; without clusters, `status` or `redirect` is the answer.
+
+    With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
+    `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
+    and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`). `origin` and `name` identify the route's object and the route in it.
+    """
+
+    match: Match
+    clusters: tuple[ClusterWeight, ...] = ()
+    status: int = 0
+    redirect: Redirect | None = None
+    cors: Cors | None = None
+    allows_origin: bool = False
+    filters: Filters = NO_FILTERS
+    mirrors: tuple[MirrorPlan, ...] = ()
+    timeouts: Timeouts = Timeouts()
+    retry: Retry | None = None
+    sticky: Sticky | None = None
+    issues_cookie: bool = False
+    reads_path: bool = False
+    draws: bool = False
+    origin: str = ""
+    name: str = ""
+
+    @property
+    def needs(self) -> Iterator[str]:
+        """Yield the clusters that a proxy must have before it gets the route."""
+        yield from (share.cluster for share in self.clusters if share.cluster != names.MISSING)
+        yield from (mirror.cluster for mirror in self.mirrors)
+
+
+class RoutePlan(Value, frozen=True, kw_only=True):
+    """The routes of a Service port, in order of precedence."""
+
+    name: str
+    routes: tuple[PlannedRoute, ...]
+
+    @property
+    def connections(self) -> tuple[ClusterWeight, ...]:
+        """The weighted clusters for TCP connections: those of the last route, as there are no requests to match."""
+        return self.routes[-1].clusters if self.routes else ()
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that the routes name."""
+        return tuple(dict.fromkeys(name for route in self.routes for name in route.needs))
