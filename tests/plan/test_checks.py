@@ -1,10 +1,20 @@
 """Checks of access hold for all requests, or have a counterexample."""
 
 import pytest
-from tests.plan.manifests import compiled, group, planned, target, texts_of, workload
+from tests.plan.manifests import (
+    SERVICES,
+    compiled,
+    group,
+    path_rule,
+    planned,
+    target,
+    texts_of,
+    website_route,
+    workload,
+)
 
 from headgate.errors import NotFound
-from headgate.plan.checks import InvalidCheck, Never, check_claim, never, no_new_access
+from headgate.plan.checks import CheckOutcome, InvalidCheck, Never, check_claim, never, no_new_access
 from headgate.plan.departures import Side
 
 PODS = (workload("shop"), workload("web"), workload("thief"))
@@ -30,6 +40,27 @@ def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):
         in counterexample.message
     )
     assert counterexample.command == "headgate explain http://shop.default:8080/i --from serviceaccount/web -n default"
+
+
+def guarded_by(name: str) -> str:
+    """Return a route whose authorization server is a Service."""
+    auth = {"protocol": "HTTP", "backendRef": {"name": name, "port": 8080}, "http": {}}
+    return website_route(path_rule(v1=1, filters=[{"type": "ExternalAuth", "externalAuth": auth}]))
+
+
+def test_requests_that_no_longer_need_permission_are_new_access(tmp_path):
+    before = [SERVICES, guarded_by("v2")]
+    assert no_new_access(planned(tmp_path / "same", before, before)).holds
+    assert no_new_access(planned(tmp_path / "more", [SERVICES, website_route(path_rule(v1=1))], before)).holds
+    open_ = planned(tmp_path / "open", before, [SERVICES, website_route(path_rule(v1=1))])
+    (change,) = open_.requests
+    assert change.change_messages == ("external authorization: default/v2:8080 over HTTP -> none",)
+    (counterexample,) = no_new_access(open_).counterexamples
+    assert counterexample.message == (
+        "Service default/website:8080: all requests: decided by default/v2:8080 over HTTP before, allowed without a decision"
+    )
+    other = no_new_access(planned(tmp_path / "other", before, [SERVICES, guarded_by("v1")]))
+    assert (other.verdict, other.counterexamples) == (CheckOutcome.UNDECIDED, ())
 
 
 def test_a_split_rule_that_allows_the_same_requests_is_no_new_access(tmp_path):

@@ -33,7 +33,7 @@ from headgate.model.routing import (
     Target,
 )
 from headgate.render.omissions import Omission, OmissionReason
-from headgate.render.proxy_ports import Selection, select
+from headgate.render.proxy_ports import Chosen, Selection, select
 
 RENDERED = {
     Broken: "weight status",
@@ -50,7 +50,7 @@ RENDERED = {
     Query: "name text",
     Redirect: "status scheme hostname port path",
     Rewrite: "hostname path",
-    Route: "split match name origin redirect cors filters mirrors timeouts retry",
+    Route: "split match name origin redirect cors external_auth filters mirrors timeouts retry",
     RouteTable: "ref routes protocol resilience",
     Split: "targets broken sticky order",
     Sticky: "kind name",
@@ -100,6 +100,23 @@ def test_cors_policies_are_omissions_of_their_rules() -> None:
     assert {(str(omission.origin), omission.where, omission.what) for omission in left_out} == {
         ("HTTPRoute default/cors", f"route {number}", "CORS filter") for number in range(3)
     }
+
+
+def test_rules_with_an_authorization_server_are_closed_and_omissions() -> None:
+    selection = select(compiled("gw-external-auth").mesh, Chosen(gateways=["default/edge"]))
+    left_out = omissions_of(selection, OmissionReason.EXTERNAL_AUTH)
+    assert {(omission.where, omission.what) for omission in left_out} == {
+        (f"route {number}", "ExternalAuth filter") for number in range(3)
+    }
+    (port,) = selection.ports
+    routes = [route for host in port.hosts for route in host.routes]
+    assert {(route.redirect, route.split.targets) for route in routes} == {(None, ())}
+    assert sorted((route.name, route.split.broken[0].status) for route in routes) == [
+        ("0", 403),
+        ("1", 403),
+        ("2", 403),
+        ("3", 500),
+    ]
 
 
 def test_routes_of_tls_listeners_are_omissions_and_https_listeners_of_their_port_remain() -> None:

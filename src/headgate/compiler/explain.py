@@ -17,7 +17,7 @@ from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, EntryPort, Port
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.host_names import host_fits, without_port
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
-from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Protocol, Route
+from headgate.model.routing import ExternalAuth, GatewayPort, Mesh, Mirror, PortRef, Protocol, Route
 from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.traces import REQUEST_ID, trace_context, with_chosen_id
 from headgate.resources.explanations import (
@@ -153,6 +153,8 @@ def _route_filters(route: Route) -> Iterator[str]:
     if route.redirect:
         yield redirect_words(route.redirect)
     yield from _cors_words(route)
+    if route.external_auth:
+        yield f"only if allowed by {auth_words(route.external_auth)}"
     yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"
@@ -181,6 +183,18 @@ def _edits(part: str, edit: HeaderEdit | None) -> Iterator[str]:
 
 def _path(path: PathEdit) -> str:
     return f"the path to {path.value}" if path.kind == "full" else f"the matched prefix of the path to {path.value}"
+
+
+def auth_words(auth: ExternalAuth) -> str:
+    """Return an authorization server in words: `auth/server:9000 over HTTP, which gets the headers x-user`."""
+    parts = (
+        f"{auth.ref} over {'gRPC' if auth.protocol == 'GRPC' else 'HTTP'}",
+        f"the path after /{auth.path}" if auth.path else "",
+        f"with the headers {' '.join(auth.headers)}" if auth.headers else "",
+        f"with up to {auth.body} bytes of the body" if auth.body else "",
+        f"passing on its headers {' '.join(auth.response_headers)}" if auth.response_headers else "",
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def redirect_words(redirect: Redirect) -> str:

@@ -45,14 +45,10 @@ class BackendSources:
         return hash(self._parts)
 
     def backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[RoutedPort, ...]:
-        """Return the Service ports `own`, and those to which routes and their mirrors lead."""
+        """Return the Service ports `own`, and those that proxies call for requests of some routes."""
         refs = dict.fromkeys(own)
         for route in routes:
-            for target in route.split.targets:
-                refs[target.ref] = None
-            for mirror in route.mirrors:
-                for target in mirror.targets:
-                    refs[target.ref] = None
+            refs.update(dict.fromkeys(route.callees))
         return tuple(map(self._backend, refs))
 
     def _backend(self, ref: PortRef) -> RoutedPort:

@@ -9,7 +9,7 @@ from functools import cache
 
 from headgate.envoy import pb
 from headgate.envoy.unrouted import disable_second_attempt
-from headgate.envoy.values import duration, number
+from headgate.envoy.values import duration, number, other_texts
 from headgate.model.routing import Protocol
 from headgate.model.sanitizing import WEBSOCKET
 from headgate.model.wellformed import DEFAULT_HOST, MAX_HEAD_BYTES, MAX_HEADERS
@@ -94,14 +94,8 @@ def write_header(name: str, value: str) -> pb.HeaderMutationRule:
 
 @cache
 def _other_upgrades() -> pb.StringMatcher:
-    """Return the matcher of all protocols except WebSocket. An upgrade is an offer, which a server may ignore (RFC 9110, 7.8).
-
-    RE2 has no negation, so the expression lists the ways in which a text differs from the word.
-    """
-    rest = ""
-    for character in reversed(WEBSOCKET):
-        rest = f"(?:[^{character}].*|{character}{rest or '.+'})?"
-    return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=f"(?is){rest}"))
+    """Return the matcher of all protocols except WebSocket. An upgrade is an offer, which a server may ignore (RFC 9110, 7.8)."""
+    return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=f"(?is){other_texts([WEBSOCKET])}"))
 
 
 def http_options(protocol: Protocol, *, to_proxy: bool = False, idle_ms: int = 0) -> pb.HttpProtocolOptions:

@@ -6,6 +6,7 @@ from headgate.envoy import cors, gateway_hosts, names, pb, tap, traffic_stats, t
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
+from headgate.envoy.external_auth import auth_filter
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.http_connections import connection_manager, write_header
 from headgate.envoy.localhost_guard import guard
@@ -275,7 +276,7 @@ def _http(
     return connection_manager(
         prefix="mesh",
         routes=routes,
-        filters=[*first, state_filter(), cors.filter_of_connections(), draw_filter(reselects=edge)],
+        filters=[*first, state_filter(), cors.filter_of_connections(), auth_filter(), draw_filter(reselects=edge)],
         router=router_filter(*traffic_stats.upstream_requests()),
         logs=[*traffic_stats.requests(), tap.client_logger()],
         replies=local_reply_config,

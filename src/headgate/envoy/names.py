@@ -12,6 +12,8 @@ mirror/<namespace>/<service>/<port>                    cluster for mirrored requ
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
 mirror/<namespace>/<service>/<port>/by/<namespace>/<name> cluster for the mirror of a split (its annotation)
 mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
+auth/<namespace>/<service>/<port>                      cluster of an authorization server that is called over HTTP
+auth/<namespace>/<service>/<port>/grpc                 cluster of an authorization server that is called over gRPC
 secret/<namespace>/<name>                              certificate of a Gateway's listeners
 none/<namespace>/<service>/<port>                      cluster without endpoints: its share of requests gets 503
 missing                                                cluster that does not exist: its share of requests gets 500
@@ -169,6 +171,11 @@ def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> 
     if by:
         return f"{name}{_BY}{by.namespace}/{by.name}"
     return name + (f"/{split.namespace}/{split.name}" if split else "")
+
+
+def external_auth(ref: PortRef, *, grpc: bool) -> str:
+    """Return the name of an authorization server's cluster."""
+    return f"auth/{ref.service}/{ref.port}{'/grpc' if grpc else ''}"
 
 
 def mirroring_split(name: str) -> str:

@@ -36,7 +36,7 @@ class BackoffStrategy(Message):
     def max_interval(self) -> pb.Duration: ...
     def __init__(self, *, base_interval: pb.Duration | None = None, max_interval: pb.Duration | None = None) -> None: ...
 
-class _config_core_v3_HttpUri(Message):
+class HttpUri(Message):
     uri: builtins.str
     cluster: builtins.str
     @property
@@ -302,11 +302,11 @@ class _config_core_v3_RetryPolicy(Message):
 
 class _config_core_v3_RemoteDataSource(Message):
     @property
-    def http_uri(self) -> pb._config_core_v3_HttpUri: ...
+    def http_uri(self) -> pb.HttpUri: ...
     sha256: builtins.str
     @property
     def retry_policy(self) -> pb._config_core_v3_RetryPolicy: ...
-    def __init__(self, *, http_uri: pb._config_core_v3_HttpUri | None = None, sha256: builtins.str | None = None, retry_policy: pb._config_core_v3_RetryPolicy | None = None) -> None: ...
+    def __init__(self, *, http_uri: pb.HttpUri | None = None, sha256: builtins.str | None = None, retry_policy: pb._config_core_v3_RetryPolicy | None = None) -> None: ...
 
 class AsyncDataSource(Message):
     @property
@@ -363,6 +363,23 @@ class ListStringMatcher(Message):
     @property
     def patterns(self) -> RepeatedCompositeFieldContainer[pb.StringMatcher]: ...
     def __init__(self, *, patterns: Iterable[pb.StringMatcher] | None = None) -> None: ...
+
+class HeaderMutationRules(Message):
+    @property
+    def allow_all_routing(self) -> pb.BoolValue: ...
+    @property
+    def allow_envoy(self) -> pb.BoolValue: ...
+    @property
+    def disallow_system(self) -> pb.BoolValue: ...
+    @property
+    def disallow_all(self) -> pb.BoolValue: ...
+    @property
+    def allow_expression(self) -> pb.RegexMatcher: ...
+    @property
+    def disallow_expression(self) -> pb.RegexMatcher: ...
+    @property
+    def disallow_is_error(self) -> pb.BoolValue: ...
+    def __init__(self, *, allow_all_routing: pb.BoolValue | None = None, allow_envoy: pb.BoolValue | None = None, disallow_system: pb.BoolValue | None = None, disallow_all: pb.BoolValue | None = None, allow_expression: pb.RegexMatcher | None = None, disallow_expression: pb.RegexMatcher | None = None, disallow_is_error: pb.BoolValue | None = None) -> None: ...
 
 class HeaderMutationRule(Message):
     class RemoveOnMatch(Message):
@@ -3332,12 +3349,12 @@ class _config_core_v3_CelExpressionConfig(Message):
 
 class _config_core_v3_HttpService(Message):
     @property
-    def http_uri(self) -> pb._config_core_v3_HttpUri: ...
+    def http_uri(self) -> pb.HttpUri: ...
     @property
     def request_headers_to_add(self) -> RepeatedCompositeFieldContainer[pb.HeaderValueOption]: ...
     @property
     def formatters(self) -> RepeatedCompositeFieldContainer[pb.TypedExtensionConfig]: ...
-    def __init__(self, *, http_uri: pb._config_core_v3_HttpUri | None = None, request_headers_to_add: Iterable[pb.HeaderValueOption] | None = None, formatters: Iterable[pb.TypedExtensionConfig] | None = None) -> None: ...
+    def __init__(self, *, http_uri: pb.HttpUri | None = None, request_headers_to_add: Iterable[pb.HeaderValueOption] | None = None, formatters: Iterable[pb.TypedExtensionConfig] | None = None) -> None: ...
 
 class DnsResolverOptions(Message):
     use_tcp_for_dns_lookups: builtins.bool
@@ -3969,6 +3986,11 @@ class ExtensionWithMatcher(Message):
     def extension_config(self) -> pb.TypedExtensionConfig: ...
     def __init__(self, *, xds_matcher: pb.XdsMatcher | None = None, extension_config: pb.TypedExtensionConfig | None = None) -> None: ...
 
+class ExtensionWithMatcherPerRoute(Message):
+    @property
+    def xds_matcher(self) -> pb.XdsMatcher: ...
+    def __init__(self, *, xds_matcher: pb.XdsMatcher | None = None) -> None: ...
+
 class SkipFilter(Message):
     def __init__(self) -> None: ...
 
@@ -3987,6 +4009,36 @@ class FilterStateValue(Message):
     shared_with_upstream: pb.FilterStateValue.SharedWithUpstream
     skip_if_empty: builtins.bool
     def __init__(self, *, object_key: builtins.str | None = None, factory_key: builtins.str | None = None, format_string: pb.SubstitutionFormatString | None = None, shared_with_upstream: pb.FilterStateValue.SharedWithUpstream | None = None, skip_if_empty: builtins.bool | None = None) -> None: ...
+
+class Composite(Message):
+    @property
+    def named_filter_chains(self) -> MessageMap[builtins.str, pb._extensions_filters_http_composite_v3_FilterChainConfiguration]: ...
+    @property
+    def matcher(self) -> pb.XdsMatcher: ...
+    def __init__(self, *, named_filter_chains: Mapping[builtins.str, pb._extensions_filters_http_composite_v3_FilterChainConfiguration] | None = None, matcher: pb.XdsMatcher | None = None) -> None: ...
+
+class _extensions_filters_http_composite_v3_FilterChainConfiguration(Message):
+    @property
+    def typed_config(self) -> RepeatedCompositeFieldContainer[pb.TypedExtensionConfig]: ...
+    def __init__(self, *, typed_config: Iterable[pb.TypedExtensionConfig] | None = None) -> None: ...
+
+class _extensions_filters_http_composite_v3_DynamicConfig(Message):
+    name: builtins.str
+    @property
+    def config_discovery(self) -> pb.ExtensionConfigSource: ...
+    def __init__(self, *, name: builtins.str | None = None, config_discovery: pb.ExtensionConfigSource | None = None) -> None: ...
+
+class ExecuteFilterAction(Message):
+    @property
+    def typed_config(self) -> pb.TypedExtensionConfig: ...
+    @property
+    def dynamic_config(self) -> pb._extensions_filters_http_composite_v3_DynamicConfig: ...
+    @property
+    def filter_chain(self) -> pb._extensions_filters_http_composite_v3_FilterChainConfiguration: ...
+    filter_chain_name: builtins.str
+    @property
+    def sample_percent(self) -> pb.RuntimeFractionalPercent: ...
+    def __init__(self, *, typed_config: pb.TypedExtensionConfig | None = None, dynamic_config: pb._extensions_filters_http_composite_v3_DynamicConfig | None = None, filter_chain: pb._extensions_filters_http_composite_v3_FilterChainConfiguration | None = None, filter_chain_name: builtins.str | None = None, sample_percent: pb.RuntimeFractionalPercent | None = None) -> None: ...
 
 class HttpCors(Message):
     def __init__(self) -> None: ...
@@ -4016,6 +4068,161 @@ class CredentialInjector(Message):
     @property
     def credential(self) -> pb.TypedExtensionConfig: ...
     def __init__(self, *, overwrite: builtins.bool | None = None, allow_request_without_credential: builtins.bool | None = None, credential: pb.TypedExtensionConfig | None = None) -> None: ...
+
+class _type_v3_StatusCode(_Enum):
+    Empty: ClassVar[pb._type_v3_StatusCode]
+    Continue: ClassVar[pb._type_v3_StatusCode]
+    OK: ClassVar[pb._type_v3_StatusCode]
+    Created: ClassVar[pb._type_v3_StatusCode]
+    Accepted: ClassVar[pb._type_v3_StatusCode]
+    NonAuthoritativeInformation: ClassVar[pb._type_v3_StatusCode]
+    NoContent: ClassVar[pb._type_v3_StatusCode]
+    ResetContent: ClassVar[pb._type_v3_StatusCode]
+    PartialContent: ClassVar[pb._type_v3_StatusCode]
+    MultiStatus: ClassVar[pb._type_v3_StatusCode]
+    AlreadyReported: ClassVar[pb._type_v3_StatusCode]
+    IMUsed: ClassVar[pb._type_v3_StatusCode]
+    MultipleChoices: ClassVar[pb._type_v3_StatusCode]
+    MovedPermanently: ClassVar[pb._type_v3_StatusCode]
+    Found: ClassVar[pb._type_v3_StatusCode]
+    SeeOther: ClassVar[pb._type_v3_StatusCode]
+    NotModified: ClassVar[pb._type_v3_StatusCode]
+    UseProxy: ClassVar[pb._type_v3_StatusCode]
+    TemporaryRedirect: ClassVar[pb._type_v3_StatusCode]
+    PermanentRedirect: ClassVar[pb._type_v3_StatusCode]
+    BadRequest: ClassVar[pb._type_v3_StatusCode]
+    Unauthorized: ClassVar[pb._type_v3_StatusCode]
+    PaymentRequired: ClassVar[pb._type_v3_StatusCode]
+    Forbidden: ClassVar[pb._type_v3_StatusCode]
+    NotFound: ClassVar[pb._type_v3_StatusCode]
+    MethodNotAllowed: ClassVar[pb._type_v3_StatusCode]
+    NotAcceptable: ClassVar[pb._type_v3_StatusCode]
+    ProxyAuthenticationRequired: ClassVar[pb._type_v3_StatusCode]
+    RequestTimeout: ClassVar[pb._type_v3_StatusCode]
+    Conflict: ClassVar[pb._type_v3_StatusCode]
+    Gone: ClassVar[pb._type_v3_StatusCode]
+    LengthRequired: ClassVar[pb._type_v3_StatusCode]
+    PreconditionFailed: ClassVar[pb._type_v3_StatusCode]
+    PayloadTooLarge: ClassVar[pb._type_v3_StatusCode]
+    URITooLong: ClassVar[pb._type_v3_StatusCode]
+    UnsupportedMediaType: ClassVar[pb._type_v3_StatusCode]
+    RangeNotSatisfiable: ClassVar[pb._type_v3_StatusCode]
+    ExpectationFailed: ClassVar[pb._type_v3_StatusCode]
+    MisdirectedRequest: ClassVar[pb._type_v3_StatusCode]
+    UnprocessableEntity: ClassVar[pb._type_v3_StatusCode]
+    Locked: ClassVar[pb._type_v3_StatusCode]
+    FailedDependency: ClassVar[pb._type_v3_StatusCode]
+    UpgradeRequired: ClassVar[pb._type_v3_StatusCode]
+    PreconditionRequired: ClassVar[pb._type_v3_StatusCode]
+    TooManyRequests: ClassVar[pb._type_v3_StatusCode]
+    RequestHeaderFieldsTooLarge: ClassVar[pb._type_v3_StatusCode]
+    InternalServerError: ClassVar[pb._type_v3_StatusCode]
+    NotImplemented: ClassVar[pb._type_v3_StatusCode]
+    BadGateway: ClassVar[pb._type_v3_StatusCode]
+    ServiceUnavailable: ClassVar[pb._type_v3_StatusCode]
+    GatewayTimeout: ClassVar[pb._type_v3_StatusCode]
+    HTTPVersionNotSupported: ClassVar[pb._type_v3_StatusCode]
+    VariantAlsoNegotiates: ClassVar[pb._type_v3_StatusCode]
+    InsufficientStorage: ClassVar[pb._type_v3_StatusCode]
+    LoopDetected: ClassVar[pb._type_v3_StatusCode]
+    NotExtended: ClassVar[pb._type_v3_StatusCode]
+    NetworkAuthenticationRequired: ClassVar[pb._type_v3_StatusCode]
+
+class HttpStatus(Message):
+    code: pb._type_v3_StatusCode
+    def __init__(self, *, code: pb._type_v3_StatusCode | None = None) -> None: ...
+
+class ExtAuthz(Message):
+    @property
+    def grpc_service(self) -> pb.GrpcService: ...
+    @property
+    def http_service(self) -> pb.ExtAuthzHttpService: ...
+    transport_api_version: pb.ApiVersion
+    failure_mode_allow: builtins.bool
+    failure_mode_allow_header_add: builtins.bool
+    @property
+    def with_request_body(self) -> pb.ExtAuthzBody: ...
+    clear_route_cache: builtins.bool
+    @property
+    def clear_route_cache_headers(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def status_on_error(self) -> pb.HttpStatus: ...
+    validate_mutations: builtins.bool
+    @property
+    def metadata_context_namespaces(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def typed_metadata_context_namespaces(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def route_metadata_context_namespaces(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def route_typed_metadata_context_namespaces(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def filter_enabled(self) -> pb.RuntimeFractionalPercent: ...
+    @property
+    def filter_enabled_metadata(self) -> pb.MetadataMatcher: ...
+    @property
+    def deny_at_disable(self) -> pb.RuntimeFeatureFlag: ...
+    include_peer_certificate: builtins.bool
+    stat_prefix: builtins.str
+    bootstrap_metadata_labels_key: builtins.str
+    @property
+    def allowed_headers(self) -> pb.ListStringMatcher: ...
+    @property
+    def disallowed_headers(self) -> pb.ListStringMatcher: ...
+    include_tls_session: builtins.bool
+    @property
+    def charge_cluster_response_stats(self) -> pb.BoolValue: ...
+    encode_raw_headers: builtins.bool
+    @property
+    def decoder_header_mutation_rules(self) -> pb.HeaderMutationRules: ...
+    @property
+    def enable_dynamic_metadata_ingestion(self) -> pb.BoolValue: ...
+    @property
+    def filter_metadata(self) -> pb.Struct: ...
+    emit_filter_state_stats: builtins.bool
+    max_denied_response_body_bytes: builtins.int
+    enforce_response_header_limits: builtins.bool
+    shadow_mode: builtins.bool
+    @property
+    def emit_client_span(self) -> pb.BoolValue: ...
+    def __init__(self, *, grpc_service: pb.GrpcService | None = None, http_service: pb.ExtAuthzHttpService | None = None, transport_api_version: pb.ApiVersion | None = None, failure_mode_allow: builtins.bool | None = None, failure_mode_allow_header_add: builtins.bool | None = None, with_request_body: pb.ExtAuthzBody | None = None, clear_route_cache: builtins.bool | None = None, clear_route_cache_headers: Iterable[builtins.str] | None = None, status_on_error: pb.HttpStatus | None = None, validate_mutations: builtins.bool | None = None, metadata_context_namespaces: Iterable[builtins.str] | None = None, typed_metadata_context_namespaces: Iterable[builtins.str] | None = None, route_metadata_context_namespaces: Iterable[builtins.str] | None = None, route_typed_metadata_context_namespaces: Iterable[builtins.str] | None = None, filter_enabled: pb.RuntimeFractionalPercent | None = None, filter_enabled_metadata: pb.MetadataMatcher | None = None, deny_at_disable: pb.RuntimeFeatureFlag | None = None, include_peer_certificate: builtins.bool | None = None, stat_prefix: builtins.str | None = None, bootstrap_metadata_labels_key: builtins.str | None = None, allowed_headers: pb.ListStringMatcher | None = None, disallowed_headers: pb.ListStringMatcher | None = None, include_tls_session: builtins.bool | None = None, charge_cluster_response_stats: pb.BoolValue | None = None, encode_raw_headers: builtins.bool | None = None, decoder_header_mutation_rules: pb.HeaderMutationRules | None = None, enable_dynamic_metadata_ingestion: pb.BoolValue | None = None, filter_metadata: pb.Struct | None = None, emit_filter_state_stats: builtins.bool | None = None, max_denied_response_body_bytes: builtins.int | None = None, enforce_response_header_limits: builtins.bool | None = None, shadow_mode: builtins.bool | None = None, emit_client_span: pb.BoolValue | None = None) -> None: ...
+
+class ExtAuthzBody(Message):
+    max_request_bytes: builtins.int
+    allow_partial_message: builtins.bool
+    pack_as_bytes: builtins.bool
+    def __init__(self, *, max_request_bytes: builtins.int | None = None, allow_partial_message: builtins.bool | None = None, pack_as_bytes: builtins.bool | None = None) -> None: ...
+
+class ExtAuthzHttpService(Message):
+    @property
+    def server_uri(self) -> pb.HttpUri: ...
+    path_prefix: builtins.str
+    path_override: builtins.str
+    @property
+    def authorization_request(self) -> pb._extensions_filters_http_ext_authz_v3_AuthorizationRequest: ...
+    @property
+    def authorization_response(self) -> pb.ExtAuthzResponse: ...
+    @property
+    def retry_policy(self) -> pb._config_core_v3_RetryPolicy: ...
+    def __init__(self, *, server_uri: pb.HttpUri | None = None, path_prefix: builtins.str | None = None, path_override: builtins.str | None = None, authorization_request: pb._extensions_filters_http_ext_authz_v3_AuthorizationRequest | None = None, authorization_response: pb.ExtAuthzResponse | None = None, retry_policy: pb._config_core_v3_RetryPolicy | None = None) -> None: ...
+
+class _extensions_filters_http_ext_authz_v3_AuthorizationRequest(Message):
+    @property
+    def headers_to_add(self) -> RepeatedCompositeFieldContainer[pb.HeaderValue]: ...
+    def __init__(self, *, headers_to_add: Iterable[pb.HeaderValue] | None = None) -> None: ...
+
+class ExtAuthzResponse(Message):
+    @property
+    def allowed_upstream_headers(self) -> pb.ListStringMatcher: ...
+    @property
+    def allowed_upstream_headers_to_append(self) -> pb.ListStringMatcher: ...
+    @property
+    def allowed_client_headers(self) -> pb.ListStringMatcher: ...
+    @property
+    def allowed_client_headers_on_success(self) -> pb.ListStringMatcher: ...
+    @property
+    def dynamic_metadata_from_headers(self) -> pb.ListStringMatcher: ...
+    def __init__(self, *, allowed_upstream_headers: pb.ListStringMatcher | None = None, allowed_upstream_headers_to_append: pb.ListStringMatcher | None = None, allowed_client_headers: pb.ListStringMatcher | None = None, allowed_client_headers_on_success: pb.ListStringMatcher | None = None, dynamic_metadata_from_headers: pb.ListStringMatcher | None = None) -> None: ...
 
 class HeaderMutations(Message):
     @property
@@ -5049,69 +5256,6 @@ class Runtime(Message):
 class HttpRequestHeaderInput(Message):
     header_name: builtins.str
     def __init__(self, *, header_name: builtins.str | None = None) -> None: ...
-
-class _type_v3_StatusCode(_Enum):
-    Empty: ClassVar[pb._type_v3_StatusCode]
-    Continue: ClassVar[pb._type_v3_StatusCode]
-    OK: ClassVar[pb._type_v3_StatusCode]
-    Created: ClassVar[pb._type_v3_StatusCode]
-    Accepted: ClassVar[pb._type_v3_StatusCode]
-    NonAuthoritativeInformation: ClassVar[pb._type_v3_StatusCode]
-    NoContent: ClassVar[pb._type_v3_StatusCode]
-    ResetContent: ClassVar[pb._type_v3_StatusCode]
-    PartialContent: ClassVar[pb._type_v3_StatusCode]
-    MultiStatus: ClassVar[pb._type_v3_StatusCode]
-    AlreadyReported: ClassVar[pb._type_v3_StatusCode]
-    IMUsed: ClassVar[pb._type_v3_StatusCode]
-    MultipleChoices: ClassVar[pb._type_v3_StatusCode]
-    MovedPermanently: ClassVar[pb._type_v3_StatusCode]
-    Found: ClassVar[pb._type_v3_StatusCode]
-    SeeOther: ClassVar[pb._type_v3_StatusCode]
-    NotModified: ClassVar[pb._type_v3_StatusCode]
-    UseProxy: ClassVar[pb._type_v3_StatusCode]
-    TemporaryRedirect: ClassVar[pb._type_v3_StatusCode]
-    PermanentRedirect: ClassVar[pb._type_v3_StatusCode]
-    BadRequest: ClassVar[pb._type_v3_StatusCode]
-    Unauthorized: ClassVar[pb._type_v3_StatusCode]
-    PaymentRequired: ClassVar[pb._type_v3_StatusCode]
-    Forbidden: ClassVar[pb._type_v3_StatusCode]
-    NotFound: ClassVar[pb._type_v3_StatusCode]
-    MethodNotAllowed: ClassVar[pb._type_v3_StatusCode]
-    NotAcceptable: ClassVar[pb._type_v3_StatusCode]
-    ProxyAuthenticationRequired: ClassVar[pb._type_v3_StatusCode]
-    RequestTimeout: ClassVar[pb._type_v3_StatusCode]
-    Conflict: ClassVar[pb._type_v3_StatusCode]
-    Gone: ClassVar[pb._type_v3_StatusCode]
-    LengthRequired: ClassVar[pb._type_v3_StatusCode]
-    PreconditionFailed: ClassVar[pb._type_v3_StatusCode]
-    PayloadTooLarge: ClassVar[pb._type_v3_StatusCode]
-    URITooLong: ClassVar[pb._type_v3_StatusCode]
-    UnsupportedMediaType: ClassVar[pb._type_v3_StatusCode]
-    RangeNotSatisfiable: ClassVar[pb._type_v3_StatusCode]
-    ExpectationFailed: ClassVar[pb._type_v3_StatusCode]
-    MisdirectedRequest: ClassVar[pb._type_v3_StatusCode]
-    UnprocessableEntity: ClassVar[pb._type_v3_StatusCode]
-    Locked: ClassVar[pb._type_v3_StatusCode]
-    FailedDependency: ClassVar[pb._type_v3_StatusCode]
-    UpgradeRequired: ClassVar[pb._type_v3_StatusCode]
-    PreconditionRequired: ClassVar[pb._type_v3_StatusCode]
-    TooManyRequests: ClassVar[pb._type_v3_StatusCode]
-    RequestHeaderFieldsTooLarge: ClassVar[pb._type_v3_StatusCode]
-    InternalServerError: ClassVar[pb._type_v3_StatusCode]
-    NotImplemented: ClassVar[pb._type_v3_StatusCode]
-    BadGateway: ClassVar[pb._type_v3_StatusCode]
-    ServiceUnavailable: ClassVar[pb._type_v3_StatusCode]
-    GatewayTimeout: ClassVar[pb._type_v3_StatusCode]
-    HTTPVersionNotSupported: ClassVar[pb._type_v3_StatusCode]
-    VariantAlsoNegotiates: ClassVar[pb._type_v3_StatusCode]
-    InsufficientStorage: ClassVar[pb._type_v3_StatusCode]
-    LoopDetected: ClassVar[pb._type_v3_StatusCode]
-    NotExtended: ClassVar[pb._type_v3_StatusCode]
-    NetworkAuthenticationRequired: ClassVar[pb._type_v3_StatusCode]
-
-class HttpStatus(Message):
-    code: pb._type_v3_StatusCode
-    def __init__(self, *, code: pb._type_v3_StatusCode | None = None) -> None: ...
 
 class TokenBucket(Message):
     max_tokens: builtins.int

@@ -6,7 +6,7 @@ from headgate.envoy import names
 from headgate.model.cors import Cors
 from headgate.model.requests import NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import Retry
-from headgate.model.routing import Sticky
+from headgate.model.routing import ExternalAuth, Sticky
 from headgate.resources.meta import Value
 
 
@@ -43,6 +43,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     status: int = 0
     redirect: Redirect | None = None
     cors: Cors | None = None
+    external_auth: ExternalAuth | None = None
     allows_origin: bool = False
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorPlan, ...] = ()
@@ -60,6 +61,14 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
         """Yield the clusters that a proxy must have before it gets the route."""
         yield from (share.cluster for share in self.clusters if share.cluster != names.MISSING)
         yield from (mirror.cluster for mirror in self.mirrors)
+        if self.auth_cluster:
+            yield self.auth_cluster
+
+    @property
+    def auth_cluster(self) -> str:
+        """The cluster of the authorization server; empty without one."""
+        auth = self.external_auth
+        return names.external_auth(auth.ref, grpc=auth.protocol == "GRPC") if auth else ""
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):

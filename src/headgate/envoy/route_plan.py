@@ -78,6 +78,7 @@ class Planner:
         rule_with_paths: tuple[Key | None, str] | None = None
         for route in routes:
             rule, planned = (route.origin, route.name), self.plan_route(route, listener)
+            self._need_auth(planned)
             yield structs.replace(planned, reads_path=True) if rule == rule_with_paths else planned
             rule_with_paths = rule if route.match.other_paths else rule_with_paths
 
@@ -90,6 +91,7 @@ class Planner:
                 match=route.match,
                 redirect=redirect,
                 cors=route.cors,
+                external_auth=route.external_auth,
                 filters=route.filters,
                 origin=origin,
                 name=route.name,
@@ -102,6 +104,7 @@ class Planner:
             clusters=weighted,
             status=status,
             cors=route.cors,
+            external_auth=route.external_auth,
             filters=route.filters,
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,
@@ -229,6 +232,16 @@ class Planner:
             counts_sizes=_is_compared([mirror]),
         )
         self._need(cluster)
+
+    def _need_auth(self, planned: PlannedRoute) -> None:
+        if auth := planned.external_auth:
+            server = Target(ref=auth.ref, weight=1)
+            cluster = ClusterPlan(
+                name=planned.auth_cluster,
+                localities=tuple(self._localities([server])),
+                protocol=Protocol.HTTP2 if auth.protocol == "GRPC" else self._protocol(server),
+            )
+            self._need(cluster)
 
     def _need(self, cluster: ClusterPlan) -> str:
         self.clusters[cluster.name] = cluster

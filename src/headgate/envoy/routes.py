@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from headgate.envoy import cors, draw, pb, tap
+from headgate.envoy import cors, draw, external_auth, pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
@@ -98,6 +98,8 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
         draw.enable(message, [share.weight for share in planned.clusters])
     if planned.cors:
         cors.enable(message, planned.cors, allows_origin=planned.allows_origin)
+    if planned.external_auth:
+        external_auth.enable(message, planned.external_auth, planned.auth_cluster)
     if planned.redirect:
         message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
         omit_default_port(message, planned.redirect)

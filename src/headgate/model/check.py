@@ -22,7 +22,7 @@ def check(mesh: Mesh) -> tuple[str, ...]:
     for where, routes in tables:
         targets = [target for route in routes for target in route.split.targets]
         targets += [target for route in routes for mirror in route.mirrors for target in mirror.targets]
-        refs = [target.ref for target in targets]
+        refs = [ref for route in routes for ref in route.callees]
         wrong += [
             f"{where} sends to {ref}, which has no entry in the endpoints" for ref in refs if ref not in with_entry
         ]

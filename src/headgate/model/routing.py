@@ -4,6 +4,7 @@ A service is named `namespace/name`, a port by its number. All lists are sorted,
 """
 
 import enum
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from headgate.model.access import OPEN, Access
@@ -192,6 +193,22 @@ class Mirror(Value, frozen=True, kw_only=True):
     by: Key | None = None
 
 
+class ExternalAuth(Value, frozen=True, kw_only=True):
+    """The authorization server at `ref`, which decides about each request of a route before a backend gets it (GEP-1494).
+
+    Over HTTP, it gets the method, and the path after `path`; over gRPC, Envoy's `CheckRequest`. Besides, it gets the request's
+    `headers`, by name; empty: none over HTTP, all over gRPC. The backend gets the `response_headers` of its response; empty: all. It
+    gets at most `body` bytes of the body.
+    """
+
+    ref: PortRef
+    protocol: Literal["HTTP", "GRPC"]
+    path: str = ""
+    headers: tuple[str, ...] = ()
+    response_headers: tuple[str, ...] = ()
+    body: int = 0
+
+
 class SplitMatch(Value, frozen=True, kw_only=True):
     """A match of `split` that a route's requests fit. `match` is its name (`group/match`), `ref` the split's root."""
 
@@ -207,6 +224,7 @@ class Route(Value, frozen=True, kw_only=True):
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
     splits with matches, the rule becomes several routes; `split_matches` has the matches that the requests of this
     route fit. With `redirect`, the proxy answers with a redirect; with `cors`, it answers preflights. Without `retry`, `envoy.retries` has the default.
+    With `external_auth`, its server must first allow the request.
     """
 
     split: Split
@@ -216,10 +234,19 @@ class Route(Value, frozen=True, kw_only=True):
     split_matches: tuple[SplitMatch, ...] = ()
     redirect: Redirect | None = None
     cors: Cors | None = None
+    external_auth: ExternalAuth | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()
     retry: Retry | None = None
+
+    @property
+    def callees(self) -> Iterator[PortRef]:
+        """Yield the Service ports that proxies call for the route's requests: its backends, its mirrors' and its authorization server."""
+        yield from (target.ref for target in self.split.targets)
+        yield from (target.ref for mirror in self.mirrors for target in mirror.targets)
+        if self.external_auth:
+            yield self.external_auth.ref
 
 
 class RouteTable(Value, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Checks of access for CI: each holds for all requests, has a counterexample, or is undecided for a reason (D32)."""
 
 import enum
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.compiler.explain_request import pods_of
@@ -22,7 +22,7 @@ from headgate.plan import words
 from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
-from headgate.plan.plan import AccessRow, Differences, NewFinding
+from headgate.plan.plan import AccessRow, Differences, NewFinding, RequestChange
 from headgate.resources.inspect import Answer
 from headgate.resources.regexes import fault
 from headgate.resources.registry import SERVICE, SERVICE_ACCOUNT
@@ -143,12 +143,29 @@ def no_new_access(plan: Differences, left_out: Collection[str] = ()) -> CheckVer
         CheckName.NO_NEW_ACCESS,
         "no new access",
         "every request that a caller may send after the change, it may send now",
-        [*gained, *map(_of_departure, plan.departures), *findings, *_undecided(left_out)],
+        [
+            *gained,
+            *_unauthorized(plan.requests),
+            *map(_of_departure, plan.departures),
+            *findings,
+            *_undecided(left_out),
+        ],
     )
 
 
 def _counterexample(row: AccessRow) -> str:
     return access_line(row) + (f", for example {row.example}" if row.example else "")
+
+
+def _unauthorized(changes: Iterable[RequestChange]) -> Iterator[CheckAnswer]:
+    """Yield the requests that no longer need the permission of the authorization server that decided about them."""
+    for change in changes:
+        before, after = change.before.authorization_message, change.after.authorization_message
+        if before and before != after:
+            requests = f"{change.entry}: {'; '.join(change.request_messages)}"
+            now = f"decided by {after}" if after else "allowed without a decision"
+            text = f"{requests}: decided by {before} before, {now}"
+            yield CheckAnswer(text, change.command, change.certain and not after)
 
 
 def _of_departure(departure: Departure) -> CheckAnswer:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from headgate.compiler.explain import auth_words
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
 from headgate.kinds import SPECS
@@ -41,9 +42,13 @@ class ReceiverShare(Answer, frozen=True, kw_only=True):
 
 
 class Outcome(Answer, frozen=True, kw_only=True):
-    """The treatment of requests in one world: their route, null if none matches, and their receivers, also as a `message`."""
+    """The treatment of requests in one world: their route, null if none matches, and their receivers, also as a `message`.
+
+    `authorization_message` names the authorization server that must allow them; empty without one.
+    """
 
     route: ExplainedRoute | None
+    authorization_message: str = ""
     receivers: tuple[ReceiverShare, ...]
     message: str
 
@@ -248,6 +253,7 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
             )
             for (ref, status, reason), share in shares.items()
         ),
+        authorization_message=auth_words(treatment.external_auth) if treatment.external_auth else "",
         message=words.receivers_words(treatment),
     )
 

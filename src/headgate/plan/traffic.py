@@ -3,6 +3,7 @@
 import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -107,17 +108,15 @@ def _ready(mesh: Mesh) -> Ready:
     return {entry.ref: entry.ready for entry in mesh.endpoints}
 
 
-def _targets(routes: Iterable[Route]) -> Iterator[PortRef]:
-    for route in routes:
-        yield from (target.ref for target in route.split.targets)
-        yield from (target.ref for mirror in route.mirrors for target in mirror.targets)
+def _callees(routes: Iterable[Route]) -> Iterator[PortRef]:
+    return chain.from_iterable(route.callees for route in routes)
 
 
 def _at_services(before: Mesh, after: Mesh, context: _Context) -> Iterator[RequestClass]:
     tables, later = ({table.ref: table for table in mesh.tables} for mesh in (before, after))
     for ref in sorted(tables.keys() | later.keys()):
         old, new = tables.get(ref), later.get(ref)
-        if old == new and new and context.changed.isdisjoint(_targets(new.routes)):
+        if old == new and new and context.changed.isdisjoint(_callees(new.routes)):
             continue
         namespace, name = ref.service.split("/")
         host = f"{name}.{namespace}" if ref.port == _DEFAULT_PORTS[False] else f"{name}.{namespace}:{ref.port}"
@@ -154,7 +153,7 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
     for name in sorted(_changed_hosts(old, new) if old and new and not context.changed else names):
         hosts = _best_host(old, name), _best_host(new, name)
-        same_backends = hosts[1] is None or context.changed.isdisjoint(_targets(hosts[1].routes))
+        same_backends = hosts[1] is None or context.changed.isdisjoint(_callees(hosts[1].routes))
         if hosts[0] == hosts[1] and same_backends and _same_connections(old, new, name):
             continue
         inner = [other_name for other_name in names if other_name != name and host_fits(name, other_name)]

@@ -9,7 +9,7 @@ from headgate.compiler.resilience_words import words
 from headgate.model.cors import Cors
 from headgate.model.evaluate import copies, shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
-from headgate.model.routing import Endpoint, PortRef, Protocol, Route, Sticky, Target
+from headgate.model.routing import Endpoint, ExternalAuth, PortRef, Protocol, Route, Sticky, Target
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, Sequence[Endpoint]]
@@ -51,6 +51,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     protocol: Protocol = Protocol.HTTP
     redirect: Redirect | None = None
     cors: Cors | None = None
+    external_auth: ExternalAuth | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
     timeouts: Timeouts = Timeouts()
@@ -88,6 +89,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         protocol=protocol,
         redirect=route.redirect,
         cors=route.cors,
+        external_auth=route.external_auth,
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
         timeouts=route.timeouts,

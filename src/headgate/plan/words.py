@@ -8,7 +8,7 @@ from fractions import Fraction
 from msgspec import structs
 
 from headgate import formatting
-from headgate.compiler.explain import filter_words, redirect_words
+from headgate.compiler.explain import auth_words, filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
 from headgate.model import cors
 from headgate.model.identities import is_gateway, parse_id
@@ -142,6 +142,8 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
         yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
     if before.cors != after.cors:
         yield f"CORS: {_cors(before)} -> {_cors(after)}"
+    if before.external_auth != after.external_auth:
+        yield f"external authorization: {_auth(before)} -> {_auth(after)}"
     yield from _mirrors(before, after)
     for title, limit, later in (
         ("timeout of the request", before.timeouts.request, after.timeouts.request),
@@ -164,6 +166,10 @@ def _redirect(treatment: Treatment) -> str:
 
 def _cors(treatment: Treatment) -> str:
     return cors.words(treatment.cors) if treatment.cors else "none"
+
+
+def _auth(treatment: Treatment) -> str:
+    return auth_words(treatment.external_auth) if treatment.external_auth else "none"
 
 
 def _limit(milliseconds: int) -> str:

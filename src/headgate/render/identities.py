@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from headgate.model.routing import Mesh, PortRef, Route, Workload
+from headgate.model.routing import Mesh, Route, Workload
 from headgate.render.omissions import Omission, OmissionReason, Place
 from headgate.resources.registry import POD
 
@@ -13,17 +13,11 @@ _GRANT = "the proxy has no identity, so this grants its requests nothing"
 
 def identity_omissions(mesh: Mesh, routes: Iterable[Route]) -> Iterator[Omission]:
     """Yield an omission for each pod and TrafficTarget behind some routes that checks the identity of callers."""
-    refs = {ref for route in routes for ref in refs_of(route)}
+    refs = {ref for route in routes for ref in route.callees}
     names = {endpoint.workload for entry in mesh.endpoints if entry.ref in refs for endpoint in entry.ready}
     for workload in mesh.workloads:
         if workload.name in names:
             yield from _of_workload(workload)
-
-
-def refs_of(route: Route) -> Iterator[PortRef]:
-    """Yield the backends of a route and of its mirrors."""
-    yield from (target.ref for target in route.split.targets)
-    yield from (target.ref for mirror in route.mirrors for target in mirror.targets)
 
 
 def _of_workload(workload: Workload) -> Iterator[Omission]:

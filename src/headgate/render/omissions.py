@@ -15,6 +15,7 @@ class OmissionReason(enum.Enum):
     COPY_PROTOCOL = "CopyProtocol"
     CORS = "CORS"
     EMPTY_HEADER = "EmptyHeader"
+    EXTERNAL_AUTH = "ExternalAuth"
     EXTERNAL_NAME = "ExternalName"
     FILTER = "Filter"
     HEADER = "Header"

@@ -22,8 +22,8 @@ from headgate.model.routing import (
     RouteTable,
     Split,
 )
-from headgate.render.cors_omissions import cors_omissions
-from headgate.render.identities import identity_omissions, refs_of
+from headgate.render.filter_omissions import closed, filter_omissions
+from headgate.render.identities import identity_omissions
 from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.resilience_omissions import resilience_omissions
 from headgate.resources.gateway_api.gateway import GROUP
@@ -96,7 +96,7 @@ class Selection(Value, frozen=True, kw_only=True):
 
     def refs(self) -> frozenset[PortRef]:
         """Return the backends of all routes and mirrors."""
-        return frozenset(ref for route in _routes(self.ports) for ref in refs_of(route))
+        return frozenset(ref for route in _routes(self.ports) for ref in route.callees)
 
 
 class Chosen(NamedTuple):
@@ -147,7 +147,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             *omissions,
             *_server_name_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
-            *cors_omissions(_routes(by_number.values())),
+            *filter_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )
@@ -187,7 +187,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
             owner=owner,
             where=f"port {port.port}, host {host.host}",
             names=(host.host,),
-            routes=host.routes,
+            routes=tuple(map(closed, host.routes)),
             edge=True,
             listener=host.listener,
         )
@@ -226,7 +226,7 @@ def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -
         return structs.replace(port, connections=table.routes[0])
     spelled = (name for name, number in authorities(front, domain) if number == table.ref.port)
     names = tuple(dict.fromkeys(name.removesuffix(f":{table.ref.port}") for name in spelled))
-    host = PortHost(owner=owner, where=port.where, names=names, routes=table.routes)
+    host = PortHost(owner=owner, where=port.where, names=names, routes=tuple(map(closed, table.routes)))
     return structs.replace(port, hosts=(host,))
 
 

@@ -26,6 +26,25 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no t
         self._server.stop(None).wait()
 
 
+class AuthServer(GrpcServer):
+    """Envoy's ext_authz over gRPC: it allows the requests in which it finds its name, and adds a header to them."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        assert details.method == "/envoy.service.auth.v3.Authorization/Check"
+        return grpc.unary_unary_rpc_method_handler(self._check)
+
+    def _check(self, request: bytes, _context: object) -> bytes:
+        if self.name.encode() not in request:
+            return _field(1, b"\x08\x07")  # CheckResponse.status.code: PERMISSION_DENIED
+        header = _field(1, b"x-allowed-by") + _field(2, self.name.encode())
+        return _field(3, _field(2, _field(1, header)))  # ok_response.headers[0].header
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of a message that has bytes, a text or a message, shorter than 128 bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
 def call_repeatedly(address: Address, count: int) -> Counter[str]:
     """Call a gRPC method over one connection; return how often each server answered."""
     with grpc.insecure_channel(str(address)) as channel:
@@ -50,6 +69,7 @@ PROTOCOLS: Mapping[str, AppProtocol] = {
     "h2c": AppProtocol("kubernetes.io/h2c", http2_server),
     "ws": AppProtocol("kubernetes.io/ws", websocket_server),
     "grpc": AppProtocol("kubernetes.io/h2c", GrpcServer),
+    "auth": AppProtocol("kubernetes.io/h2c", AuthServer),
     "plain": AppProtocol("tcp-server-first", plain_server),
     "tls": AppProtocol("tls", tls_server),
 }

@@ -55,7 +55,7 @@ UNCHECKED = {
     "TLSRoute": ("spec.parentRefs[0].name",),
     "ReferenceGrant": ("spec.to[0].name",),
 }
-IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.")
+IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.backendRef.")
 WORKLOADS = {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"}
 ELSEWHERE = {"Pod", *WORKLOADS, "Event", "Node", "Scale", "Status"}
 """Kinds with own tests below: all workloads have the same check of their pod templates; Events have free texts, and users can't write a Node other than that of the machine."""

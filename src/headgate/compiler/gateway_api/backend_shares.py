@@ -13,8 +13,8 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.model.evaluate import fractions
 from headgate.model.requests import NO_FILTERS, Filters
-from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
-from headgate.resources.gateway_api.routes import RequestMirror
+from headgate.model.routing import Broken, ExternalAuth, Mirror, PortRef, Split, Target
+from headgate.resources.gateway_api.routes import AuthHeaders, HTTPExternalAuth, RequestMirror
 from headgate.resources.meta import Key
 from headgate.resources.weights import LARGEST_SUM, whole_weights
 
@@ -255,6 +255,35 @@ def expanded_mirror(mirror: Mirror, chosen: ChosenDestinations) -> Mirror | None
         denominator=part.denominator,
         split=choice.by if choice.split_match else None,
     )
+
+
+def external_auth(
+    destinations: Destinations, about: Key, field: str, written: HTTPExternalAuth
+) -> tuple[ExternalAuth | None, list[Finding]]:
+    """Return the authorization server of a rule, and findings; None if it can't be called, and then no request may pass.
+
+    Splits of the server's Service are not applied.
+    """
+    ref = destinations.find_http(about, written.backend_ref, f"{field}.backendRef")
+    if isinstance(ref, Finding):
+        effect = f"all requests of the rule are {failure(about).mistake}, because nothing can allow them"
+        return None, [structs.replace(ref, message=f"{effect}: {ref.message}")]
+    effect = "no request of the rule is allowed, and all are answered with 403"
+    notes = _without_endpoints(destinations, about, ref, f"{field}.backendRef.name", effect)
+    settings = written.http or written.grpc or AuthHeaders()
+    auth = ExternalAuth(
+        ref=ref,
+        protocol=written.protocol,
+        path=settings.path.strip("/"),
+        headers=_lower(settings.allowed_headers),
+        response_headers=_lower(settings.allowed_response_headers),
+        body=written.forward_body.max_size,
+    )
+    return auth, list(notes)
+
+
+def _lower(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name.lower() for name in names}))
 
 
 def split_mirrors(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Iterator[Mirror]:

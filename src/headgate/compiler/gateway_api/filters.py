@@ -9,11 +9,18 @@ from headgate.compiler.report import Finding
 from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.cors import Cors
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
-from headgate.resources.gateway_api.routes import HeaderModifier, HTTPHeader, PathModifier, RequestMirror, RouteFilter
+from headgate.resources.gateway_api.routes import (
+    HeaderModifier,
+    HTTPExternalAuth,
+    HTTPHeader,
+    PathModifier,
+    RequestMirror,
+    RouteFilter,
+)
 from headgate.resources.meta import Key
 
 FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite")
-FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror", "CORS")
+FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror", "CORS", "ExternalAuth")
 
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
@@ -67,6 +74,18 @@ def cors(written: Sequence[RouteFilter]) -> Cors | None:
         exposed=policy.expose_headers,
         credentials=policy.allow_credentials,
         max_age=policy.max_age,
+    )
+
+
+def external_auth(written: Sequence[RouteFilter], field: str) -> tuple[str, HTTPExternalAuth] | None:
+    """Return the authorization server among the filters with its field path; None without one."""
+    return next(
+        (
+            (f"{field}[{index}].externalAuth", route_filter.external_auth)
+            for index, route_filter in enumerate(written)
+            if route_filter.external_auth is not None
+        ),
+        None,
     )
 
 

@@ -9,6 +9,7 @@ from headgate.compiler.gateway_api import filters
 from headgate.compiler.gateway_api.backend_shares import (
     RuleBackend,
     expanded_mirror,
+    external_auth,
     failing_split,
     mirrors,
     split,
@@ -214,6 +215,12 @@ def _compiled(
     route = structs.replace(
         route, filters=_changes(rule), cors=filters.cors(rule.filters), timeouts=rule.timeouts, retry=rule.retry
     )
+    if written := filters.external_auth(rule.filters, f"{field}.filters"):
+        auth, notes = external_auth(destinations, key, *written)
+        findings += notes
+        if auth is None:
+            return [structs.replace(route, split=failing_split(key, notes[0].reason))], findings, set()
+        route = structs.replace(route, external_auth=auth)
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"

@@ -19,12 +19,17 @@ FILTERS = {
     "URLRewrite": "urlRewrite",
     "ExtensionRef": "extensionRef",
     "CORS": "cors",
+    "ExternalAuth": "externalAuth",
 }
 """The field that each type of filter uses."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PROTOCOLS = {"GRPC": "grpc", "HTTP": "http"}
+"""The field that each protocol of an authorization server uses."""
 _PATH_MODIFIERS = {"ReplaceFullPath": "replaceFullPath", "ReplacePrefixMatch": "replacePrefixMatch"}
 _REPEATABLE = frozenset({"RequestMirror", "ExtensionRef"})
 _DEFAULT = 100  # the value of a missing numerator or denominator (R48)
+_MOST_BODY = 10 * 1024 * 1024
+"""The most bytes of a body that an authorization server can get: proxies keep them in memory until it has decided."""
 _REGEX = "RegularExpression"
 
 
@@ -107,6 +112,8 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
                 yield Cause(f"{inside}.type", message)
         yield from _written_causes(route_filter, place)
         yield from _cors_causes(part(route_filter, "cors"), f"{place}.cors")
+        if auth := part(route_filter, "externalAuth"):
+            yield from _auth_causes(auth, f"{place}.externalAuth")
         mirror = part(route_filter, "requestMirror")
         yield from _fraction_causes(part(mirror, "fraction"), f"{place}.requestMirror.fraction")
         if reference := part(mirror, "backendRef"):
@@ -122,6 +129,21 @@ def _cors_causes(cors: Mapping[str, Any], where: str) -> Iterator[Cause]:
         names = cors.get(field)
         if isinstance(names, list | tuple) and "*" in names and len(names) > 1:
             yield Cause(f"{where}.{field}", "has '*' beside names; '*' stands for all, so leave the names out")
+
+
+def _auth_causes(auth: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield mistakes in an authorization server: its settings are those of its protocol (GEP-1494)."""
+    protocol = auth.get("protocol")
+    for name, field in _PROTOCOLS.items():
+        if protocol == name and auth.get(field) is None:
+            yield Cause(f"{where}.{field}", f"is missing: protocol {protocol} needs it; {{}} is enough")
+        elif protocol in _PROTOCOLS and protocol != name and auth.get(field) is not None:
+            yield Cause(f"{where}.{field}", f"is not allowed with protocol {protocol}; leave it out")
+    size = part(auth, "forwardBody").get("maxSize")
+    if isinstance(size, int) and not 0 <= size <= _MOST_BODY:
+        yield Cause(f"{where}.forwardBody.maxSize", f"is {size}; it is from 0 to {_MOST_BODY} bytes")
+    if reference := part(auth, "backendRef"):
+        yield from backend_port_causes(reference, f"{where}.backendRef")
 
 
 def _written_causes(route_filter: Mapping[str, Any], place: str) -> Iterator[Cause]:

@@ -102,6 +102,34 @@ class CORS(Input, frozen=True, kw_only=True):
     max_age: int = 5
 
 
+class ForwardedBody(Input, frozen=True, kw_only=True):
+    """The most bytes of a request's body that an authorization server gets; 0 for none."""
+
+    max_size: int = 0
+
+
+class AuthHeaders(Input, frozen=True, kw_only=True):
+    """What a request for permission contains; for a server over gRPC, only `allowed_headers` is set.
+
+    `path` precedes the path. The server gets the request's `allowed_headers`, and the backend the `allowed_response_headers` of the
+    server's response.
+    """
+
+    path: str = ""
+    allowed_headers: tuple[str, ...] = ()
+    allowed_response_headers: tuple[str, ...] = ()
+
+
+class HTTPExternalAuth(Input, frozen=True, kw_only=True):
+    """An authorization server that decides about each request (GEP-1494); `protocol` says which of `grpc` and `http` is set."""
+
+    protocol: Literal["HTTP", "GRPC"]
+    backend_ref: BackendReference
+    grpc: AuthHeaders | None = None
+    http: AuthHeaders | None = None
+    forward_body: ForwardedBody = ForwardedBody()
+
+
 class RouteFilter(Input, frozen=True, kw_only=True):
     """A filter of requests or responses; `type` says which field is set."""
 
@@ -113,6 +141,7 @@ class RouteFilter(Input, frozen=True, kw_only=True):
         "URLRewrite",
         "ExtensionRef",
         "CORS",
+        "ExternalAuth",
     ]
     request_header_modifier: HeaderModifier | None = None
     response_header_modifier: HeaderModifier | None = None
@@ -120,6 +149,7 @@ class RouteFilter(Input, frozen=True, kw_only=True):
     request_redirect: RequestRedirect | None = None
     url_rewrite: URLRewrite | None = None
     cors: CORS | None = None
+    external_auth: HTTPExternalAuth | None = None
 
 
 class RouteBackend(BackendReference, frozen=True, kw_only=True):

@@ -16,20 +16,13 @@ from headgate.resources.schema.builders import Schema, anything
 
 PREFIX = "io.k8s.networking.gateway.v1."
 _HOSTNAME = {"format": "hostname"}  # the published grammar, a DNS subdomain, also allows IP addresses
+_HEADER = {"format": "header"}
 _STRICTER: Mapping[str, Schema] = {
-    "HTTPRouteFilter.type": {
-        "enum": [
-            "RequestHeaderModifier",
-            "ResponseHeaderModifier",
-            "RequestMirror",
-            "ExtensionRef",
-            "RequestRedirect",
-            "URLRewrite",
-            "CORS",
-        ]  # without ExternalAuth, which headgate does not implement
-    },
     # Envoy rejects the whole configuration if the name of a header is invalid.
-    "HTTPHeaderFilter.remove.items": {"format": "header"},
+    "HTTPHeaderFilter.remove.items": _HEADER,
+    "GRPCAuthConfig.allowedHeaders.items": _HEADER,
+    "HTTPAuthConfig.allowedHeaders.items": _HEADER,
+    "HTTPAuthConfig.allowedResponseHeaders.items": _HEADER,
     "HTTPRequestRedirectFilter.hostname": _HOSTNAME,
     "HTTPURLRewriteFilter.hostname": _HOSTNAME,
 }
