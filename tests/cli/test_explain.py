@@ -18,6 +18,7 @@ Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "ab-test")
 GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
+AUTHORIZED = str(ROOT / "tests" / "golden" / "gw-external-auth" / "in.yaml")
 SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
 RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
@@ -383,3 +384,16 @@ def test_explain_shows_the_trace_of_a_client(run: Run, flags: str, decision: str
     header = ("-H", f"traceparent: 00-{trace}-b7ad6b7169203331-{flags}")
     ended = run("explain", "GET", "http://website:8080/path", *header, "-f", EXAMPLE)
     assert f"Trace      {trace}, {decision} by the client; proxies send no spans without --otlp-traces\n" in ended.out
+
+
+def test_explain_names_the_authorization_server_of_a_rule(run: Run) -> None:
+    told = {
+        "http": (
+            "only if allowed by default/auth:8080 over HTTP, the path after /check, with the headers cookie x-user, "
+            "with up to 1024 bytes of the body, passing on its headers x-groups"
+        ),
+        "grpc": "only if allowed by default/auth:9000 over gRPC",
+    }
+    for path, words in told.items():
+        ended = run("explain", f"http://a.example/{path}", "--at", "default/edge", "-f", AUTHORIZED, "-o", "json")
+        assert json.loads(ended.out)["status"]["filterMessages"] == [words]
