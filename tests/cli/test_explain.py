@@ -395,5 +395,5 @@ def test_explain_names_the_authorization_server_of_a_rule(run: Run) -> None:
         "grpc": "only if allowed by default/auth:9000 over gRPC",
     }
     for path, words in told.items():
-        ended = run("explain", f"http://a.example/{path}", "--at", "default/edge", "-f", AUTHORIZED, "-o", "json")
+        ended = run("explain", f"http://a.example/{path}", "--via", "gateway/edge", "-f", AUTHORIZED, "-o", "json")
         assert json.loads(ended.out)["status"]["filterMessages"] == [words]
