@@ -2,7 +2,8 @@
 
 A real `headgate up` serves one Gateway; `cluster_routes` runs the same scenarios on a cluster. Routes are created one by one
 while a client probes each of them; one route changes under load; one endpoint fails again and again under load; routes are
-attached and detached at once; and then nothing changes for a while.
+attached and detached at once; and then nothing changes for a while. Besides, many ListenerSets add listeners to a Gateway, without a
+proxy.
 """
 
 import asyncio
@@ -29,7 +30,15 @@ from tests.make.objects import Object
 from tests.waiting import until
 from tests.wire import Address, Backend, Client, Load, Network, Request, ask_once
 
+from headgate.cli.compile import GATEWAY
+from headgate.compiler.compile import Compiler
+from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import project
+from headgate.plane.feed import snapshot_of, with_objects
+from headgate.resources.registry import key_of
 from headgate.resources.resilience import EJECTION, RETRY
+from headgate.settings import Settings
 
 CHANGE_PAUSE_S = 0.2
 FLAP_S = 2.0
@@ -42,6 +51,8 @@ POLICIES = {
 """The annotations of the Service with the failing endpoint."""
 PROBE_PAUSE_S = 0.005
 """Seconds between two requests of a probe."""
+LISTENERS = 16
+"""Listeners of a ListenerSet."""
 WRITERS = 8
 """Connections over which routes are attached and detached at the same time."""
 WATCH = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways?watch=true&fieldSelector=metadata.name%3Dedge"
@@ -52,19 +63,20 @@ RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
 class Scale(NamedTuple):
     """How many routes are created one by one, how many are attached at once, and how often a route changes.
 
-    `flaps` is how often an endpoint fails. `settle` has the seconds after the last change until the idle time begins, `idle` those of the idle time.
+    `flaps` is how often an endpoint fails, and `sets` the number of ListenerSets. `settle` has the seconds after the last change until the idle time begins, `idle` those of the idle time.
     """
 
     created: int
     attached: int
     changes: int
     flaps: int = 0
+    sets: int = 0
     settle: float = 10
     idle: float = 180
 
 
-USUAL = Scale(created=3000, attached=1000, changes=1000, flaps=20)
-SMALLEST = Scale(created=3, attached=2, changes=1, flaps=1, settle=0, idle=0)
+USUAL = Scale(created=3000, attached=1000, changes=1000, flaps=20, sets=2500)
+SMALLEST = Scale(created=3, attached=2, changes=1, flaps=1, sets=2, settle=0, idle=0)
 
 
 class Edge(NamedTuple):
@@ -275,8 +287,54 @@ def idle(mesh: RunningMesh, settle: float, seconds: float) -> None:
     print(f"{seconds} s without a change: {writes} writes to the API, {responses} xDS responses", flush=True)
 
 
+def listener_set(number: int, last: str) -> Object:
+    """Return a ListenerSet of the Gateway `edge` with `LISTENERS` listeners; `last` is the name of the last one's host."""
+    names = [*(f"h{index}" for index in range(LISTENERS - 1)), last]
+    listeners = [
+        objects.listener(8080, f"l{index}", hostname=f"{name}.s{number}.example") for index, name in enumerate(names)
+    ]
+    return objects.obj("ListenerSet", f"s{number}", spec={"parentRef": {"name": "edge"}, "listeners": listeners})
+
+
+def change_listener_sets(count: int) -> None:
+    """Compile and encode many ListenerSets, each with a route; print the processor time of all, and of a change to one."""
+    address = {"addresses": [{"type": "IPAddress", "value": "127.0.0.9"}]}
+    allowed = {"namespaces": {"from": "All"}}
+    every = [
+        objects.gateway("edge", objects.listener(8080), allowedListeners=allowed, status=address),
+        *objects.backed_service("backend", ("", "10.1.0.1")),
+        *(listener_set(number, "last") for number in range(count)),
+        *(
+            objects.route(
+                f"s{number}", objects.rule({"backend": 1}), parents=[{"kind": "ListenerSet", "name": f"s{number}"}]
+            )
+            for number in range(count)
+        ),
+    ]
+    snapshot, compiler, memo = snapshot_of({key_of(obj): obj for obj in every}), Compiler(), Memo()
+
+    def build(current: Snapshot) -> float:
+        began = time.process_time()
+        encode(project(compiler.compile(current, Settings()).mesh, GATEWAY), memo)
+        return time.process_time() - began
+
+    first, times = build(snapshot), []
+    for number in range(5):
+        changed = listener_set(0, f"new-{number}")
+        snapshot = with_objects(snapshot, {key_of(changed): changed})
+        times.append(build(snapshot))
+    changed = objects.route("s0", objects.rule({"missing": 1}), parents=[{"kind": "ListenerSet", "name": "s0"}])
+    of_route = build(with_objects(snapshot, {key_of(changed): changed}))
+    print(
+        f"{count} ListenerSets with {LISTENERS} listeners, each with a route: processor time of all {first:.2f} s, of a "
+        f"change to one ListenerSet {1000 * statistics.median(times):.0f} ms, to one route {1000 * of_route:.0f} ms",
+        flush=True,
+    )
+
+
 async def measure(scale: Scale) -> None:
     """Run the scenarios on one headgate, one after the other."""
+    change_listener_sets(scale.sets)
     with mesh_in_a_new_directory() as mesh:
         ports = {"http": 8080, "other": 8081}
         for name in ("backend", "second"):

@@ -52,6 +52,7 @@ NAMES = (
     KindNames("discovery.k8s.io", "EndpointSlice", "endpointslices", ("ep",)),
     KindNames(GATEWAY, "GatewayClass", "gatewayclasses", ("gc",), namespaced=False),
     KindNames(GATEWAY, "Gateway", "gateways", ("gtw",)),
+    KindNames(GATEWAY, "ListenerSet", "listenersets", ("lset",)),
     KindNames(GATEWAY, "HTTPRoute", "httproutes"),
     KindNames(GATEWAY, "GRPCRoute", "grpcroutes"),
     KindNames(GATEWAY, "TCPRoute", "tcproutes"),

@@ -122,6 +122,19 @@ SECURE = objects.gateway(
 )
 
 
+OPEN = objects.gateway("shop", allowedListeners={"namespaces": {"from": "Same"}})
+
+
+def listener_set(port: int) -> Object:
+    spec = {"parentRef": {"name": "shop"}, "listeners": [objects.listener(port)]}
+    return objects.obj("ListenerSet", "team", version="gateway.networking.k8s.io/v1", spec=spec)
+
+
+def to_listener_set() -> Object:
+    parents = [{"kind": "ListenerSet", "name": "team"}]
+    return objects.route("website", objects.rule({"v1": 1}), parents=parents)
+
+
 PASSING = objects.gateway("shop", objects.listener(443, "tls", protocol="TLS", tls={"mode": "Passthrough"}))
 
 
@@ -190,6 +203,9 @@ OF_THE_GATEWAY_API = {
     ),
     "gateway.networking.k8s.io/v1 Gateway": PlannedChange(
         (*MESH, to_gateway("v1")), objects.gateway("shop"), objects.gateway("shop", objects.listener(81))
+    ),
+    "gateway.networking.k8s.io/v1 ListenerSet": PlannedChange(
+        (*MESH, OPEN, to_listener_set()), listener_set(81), listener_set(82)
     ),
     "gateway.networking.k8s.io/v1 HTTPRoute": PlannedChange(
         MESH, website_route("HTTPRoute", 1, 1), website_route("HTTPRoute", 1, 3)

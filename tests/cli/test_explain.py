@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "ab-test")
 GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
 AUTHORIZED = str(ROOT / "tests" / "golden" / "gw-external-auth" / "in.yaml")
+LISTENER_SETS = str(ROOT / "tests" / "golden" / "gw-listener-sets" / "in.yaml")
 SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
 RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
@@ -205,6 +206,15 @@ def test_via_sends_the_request_to_a_gateway(run: Run) -> None:
     assert "set request header x-set: one" in [text.lower() for text in status["filterMessages"]]
     assert [item["share"]["numerator"] for item in status["backends"]] == [3, 1]
     assert "rewrite the host to v2.example" in status["backends"][1]["filterMessages"]
+
+
+def test_a_listener_of_a_listener_set_is_named(run: Run) -> None:
+    command = ("explain", "http://shop.example/", "--via", "gateway/edge", "-f", LISTENER_SETS)
+    routed = run(*command)
+    assert "Protocol   http, because the listener shop of ListenerSet teams/first has this protocol\n" in routed.out
+    assert "Route      HTTPRoute teams/whole, rule 0\n" in routed.out
+    own = run("explain", "http://own.example/", *command[2:])
+    assert "Protocol   http, because the Gateway's listener has this protocol\n" in own.out
 
 
 def test_the_server_name_of_a_url_selects_the_route_of_a_tls_connection(run: Run) -> None:

@@ -101,6 +101,11 @@ metadata: {namespace: shop, name: edge}
 spec: {gatewayClassName: headgate, listeners: [{name: http, port: 80, protocol: HTTP}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {namespace: shop, name: web}
+spec: {parentRef: {name: edge}, listeners: [{name: http, port: 81, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
@@ -128,6 +133,7 @@ SELDOM_USED = {
         ("discovery.k8s.io", "endpointslices"),
         ("gateway.networking.k8s.io", "grpcroutes"),
         ("gateway.networking.k8s.io", "httproutes"),
+        ("gateway.networking.k8s.io", "listenersets"),
         ("gateway.networking.k8s.io", "referencegrants"),
         ("gateway.networking.k8s.io", "tcproutes"),
         ("gateway.networking.k8s.io", "tlsroutes"),

@@ -2,22 +2,28 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.make.objects import Object, config_map, gateway, listener, namespace
+from tests.make.objects import Object, config_map, gateway, listener, namespace, obj
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.backoff import LONGEST_S
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, Denied, Invalid, NotFound, StoreError, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.latest import until
+from headgate.latest import Latest, until
 from headgate.objects.ports import follow, version_of
+from headgate.plane.feed import snapshot_of
 from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Key
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 
 DEADLINE_S = 60
@@ -520,7 +526,7 @@ async def test_the_running_controller_serves_other_gateways_and_retries_the_reje
     world.store, world.proxies = store, proxies
     store.rejected = {"Service": Denied("no")}
     await world.create()
-    task = asyncio.create_task(proxies.run())
+    task = asyncio.create_task(proxies.run(Latest(compile_mesh(Snapshot(), Settings()))))
     async with asyncio.timeout(DEADLINE_S):
         await until(lambda: bool(proxies.findings.get()), proxies.findings)
         assert [item.about for item in proxies.findings.get()] == [EDGE_KEY]
@@ -533,5 +539,33 @@ async def test_the_running_controller_serves_other_gateways_and_retries_the_reje
         store.rejected = {}
         await until(lambda: not proxies.findings.get(), proxies.findings)
     assert await world.ports("edge") == [80]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_service_of_a_gateway_has_the_ports_of_its_listener_sets(store: MemoryStore) -> None:
+    """Only of listeners that are served; without a compiled mesh, the Services of Gateways stay as they are."""
+    proxies, compiled = GatewayProxies(store, OPTIONS), Latest[Compiled | None](None)
+    own = edge(80, allowedListeners={"namespaces": {"from": "Same"}})
+    broken = listener(444, "broken", protocol="HTTPS", tls={"certificateRefs": [{"name": "missing"}]})
+    spec = {"parentRef": {"name": "edge"}, "listeners": [listener(81), broken]}
+    team = obj("ListenerSet", "team", namespace="shop", spec=spec)
+    await store.create(own)
+
+    async def ports(*expected: int) -> None:
+        async with asyncio.timeout(DEADLINE_S), aclosing(follow(store, "", "Service", SYSTEM)) as steps:
+            async for _ in steps:
+                with suppress(NotFound):
+                    if [port["port"] for port in (await store.get(SERVICE))["spec"]["ports"]] == [*expected]:
+                        break
+
+    def mesh(*objects: Object) -> Compiled:
+        return compile_mesh(snapshot_of({key_of(written): written for written in objects}), Settings())
+
+    task = asyncio.create_task(proxies.run(compiled))
+    compiled.set(mesh(own, team))
+    await ports(80, 81)
+    compiled.set(mesh(own))
+    await ports(80)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -23,6 +23,14 @@ _PENDING = [
     }
     for kind in ("Accepted", "Programmed")
 ]
+_LISTENERS: Mapping[str, Mapping[str, Any]] = {
+    "spec.listeners[]": {"allowedRoutes": {"namespaces": {"from": "Same"}}},
+    "spec.listeners[].allowedRoutes": {"namespaces": {"from": "Same"}},
+    "spec.listeners[].allowedRoutes.namespaces": {"from": "Same"},
+    "spec.listeners[].allowedRoutes.kinds[]": {"group": GATEWAY},
+    "spec.listeners[].tls": {"mode": "Terminate"},
+    "spec.listeners[].tls.certificateRefs[]": {"group": "", "kind": "Secret"},
+}
 _SERVICE: Mapping[str, Any] = {"group": "", "kind": "Service"}
 _ROUTE: Mapping[str, Mapping[str, Any]] = {
     "spec.parentRefs[]": {"group": GATEWAY, "kind": "Gateway"},
@@ -38,12 +46,14 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "Gateway": {
         "": {"status": {"conditions": _PENDING}},
         "spec.addresses[]": {"type": "IPAddress"},
-        "spec.listeners[]": {"allowedRoutes": {"namespaces": {"from": "Same"}}},
-        "spec.listeners[].allowedRoutes": {"namespaces": {"from": "Same"}},
-        "spec.listeners[].allowedRoutes.namespaces": {"from": "Same"},
-        "spec.listeners[].allowedRoutes.kinds[]": {"group": GATEWAY},
-        "spec.listeners[].tls": {"mode": "Terminate"},
-        "spec.listeners[].tls.certificateRefs[]": {"group": "", "kind": "Secret"},
+        "spec.allowedListeners": {"namespaces": {"from": "None"}},
+        "spec.allowedListeners.namespaces": {"from": "None"},
+        **_LISTENERS,
+    },
+    "ListenerSet": {
+        "": {"status": {"conditions": _PENDING}},
+        "spec.parentRef": {"group": GATEWAY, "kind": "Gateway"},
+        **_LISTENERS,
     },
     "HTTPRoute": {
         **_ROUTE,

@@ -32,6 +32,9 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
         }
     },
+    ("gateway.networking.k8s.io", "ListenerSet"): {
+        "spec": {"parentRef": {"name": "shop"}, "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+    },
     ("gateway.networking.k8s.io", "HTTPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
     ("gateway.networking.k8s.io", "GRPCRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
     ("gateway.networking.k8s.io", "TCPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},

@@ -134,6 +134,7 @@ def _gateway(outcome: GatewayOutcome) -> Mapping[str, Any]:
     return {
         "about": str(outcome.about),
         "ports": list(outcome.ports),
+        **({"listenerSets": outcome.sets} if outcome.sets else {}),
         "conditions": _conditions(outcome.conditions),
         "listeners": [
             {

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,19 +19,17 @@ from headgate.compiler import (
 )
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
 from headgate.compiler.gateway_api.compile import (
+    CompiledGateways,
     RouteGroups,
-    compile_host,
+    compile_gateways,
     compile_port,
-    gateway_ports,
     grouped,
-    listener_hosts,
-    outcomes,
-    unreachable_in_host,
 )
 from headgate.compiler.gateway_api.conflicts import without_conflicts
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import gateway_pods
-from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, attach
+from headgate.compiler.gateway_api.listener_sets import SetParents, plan_set
+from headgate.compiler.gateway_api.parents import AttachedRoute, AttachedRoutes, Parents, attached_routes
 from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.invalid_objects import mistakes, useless_keys
@@ -73,6 +70,7 @@ from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
+from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.mesh.sidecar import Sidecar
@@ -93,6 +91,7 @@ POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 _ROUTES = {kind: kind.shape for kind in ROUTES if kind.shape}
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 NO_OBJECTS, NO_GROUPS = Snapshot(), RouteGroups(SharedMap(), {}, {})
+NO_ROUTES = AttachedRoutes(None, SharedMap(), SharedMap())
 
 
 def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS) -> Compiled:
@@ -227,31 +226,25 @@ class Compiler:
         meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
         places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables, meshed)
         offered = tuple((table.ref, table.protocol) for table in tables)
-        parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
+        set_parents = self._stages.once(SetParents, self._part(snapshot, *SetParents.READ), settings)
+        sets = self._stages.each_item(plan_set, set_parents, snapshot.source(ListenerSet).objects)
+        parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings, sets)
         attached = self._attached(snapshot, places, parents)
         groups = self._stages.following(grouped, NO_GROUPS, attached)
         routed = {table.ref: (table, routes) for table in tables if (routes := groups.of_service(table.ref))}
         ports = dict(zip(routed, self._stages.each(compile_port, routed), strict=True))
-        listeners = list(listener_hosts(parents, groups))
-        hosts = {
-            place: self._stages.each_item(compile_host, listener, routes, place)
-            for place, listener, routes in listeners
-        }
-        gateways = tuple(gateway_ports(parents, groups, hosts))
-        unreachable = (
-            self._stages.each_item(unreachable_in_host, (listener.gateway, listener.port), hosts[place], place)
-            for place, listener, _ in listeners
-        )
+        gateways = self._stages.once(self._gateways, parents, groups)
         return CompiledRoutes(
             attached=attached,
-            unreachable=tuple(
-                route for several in unreachable for route in sorted(several.values(), key=attrgetter("title"))
-            ),
-            gateways=gateways,
+            unreachable=gateways.unreachable,
+            gateways=gateways.ports,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
-            outcomes=tuple(outcomes(parents, groups, gateways)),
+            outcomes=gateways.outcomes,
             findings=(*parents.findings, *(finding for port in ports.values() for finding in port.findings)),
         )
+
+    def _gateways(self, parents: Parents, groups: RouteGroups) -> CompiledGateways:
+        return compile_gateways(self._stages, parents, groups)
 
     def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
         other_proxies = service_gateways.served_by_nginx(self._requesting(snapshot, settings), settings)
@@ -274,7 +267,8 @@ class Compiler:
             routes = self._stages.each_item(compile_route, places, source.objects, kind)
             mistaken = {key: (routes[key], causes) for key, causes in source.mistakes.items() if key in routes}
             by_kind[kind] = routes.edited(self._stages.each_item(with_mistakes, None, mistaken, kind))
-        attached = self._stages.each_item(attach, parents, self._stages.united("routes", *by_kind.values()))
+        routes_of_all_kinds = self._stages.united("routes", *by_kind.values())
+        attached = self._stages.following(attached_routes, NO_ROUTES, parents, routes_of_all_kinds).attached
         used = [kind for kind, routes in by_kind.items() if routes]
         if len(used) < 2 and all("HTTP" in kind.listeners for kind in used):
             return attached  # routes of one kind share hosts, but not connections

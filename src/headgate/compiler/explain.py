@@ -36,7 +36,7 @@ from headgate.resources.explanations import (
 )
 from headgate.resources.inspect import exact_share
 from headgate.resources.meta import Key, Value, service_name
-from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.registry import LISTENER_SET, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import StickyBy
 
 _NOT_VISIBLE = "no Service that this caller may call"
@@ -73,7 +73,7 @@ def explain(
         gateway=gateway.gateway if gateway else "",
         port=place.port if place else 0,
         protocol=decision.protocol.value if place else "",
-        protocol_message=_protocol_reason(snapshot, at_service, gateway),
+        protocol_message=_protocol_reason(compiled, snapshot, decision),
         host=decision.host,
         sanitizing=_sanitizing(compiled.mesh, request, decision),
         route=_explained(route) if route else None,
@@ -109,12 +109,21 @@ def _sanitizing(mesh: Mesh, request: Request, decision: Decision) -> Sanitizing 
     return Sanitizing(status_code=decision.sanitized.status, messages=tuple(messages)) if messages else None
 
 
-def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:
-    if gateway:
-        return "because the Gateway's listener has this protocol"
-    if at_service is None:
-        return ""
-    return choice_at(snapshot, at_service).why
+def _protocol_reason(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> str:
+    place = decision.entry
+    if isinstance(place, GatewayPort):
+        owner = compiled.report.listener_at(place.gateway, place.port, _listener(place, decision.host))
+        is_set = owner and owner[0].kind == LISTENER_SET.kind
+        of_set = f"listener {owner[1]} of {owner[0]}" if owner and is_set else "Gateway's listener"
+        return f"because the {of_set} has this protocol"
+    return choice_at(snapshot, place).why if place else ""
+
+
+def _listener(port: GatewayPort, host: str) -> str:
+    """Return the hostname of the listener that a request or connection for a host reaches."""
+    if host in port.hosts:
+        return port.hosts[host].listener
+    return next((name.listener for name in port.server_names if name.host == host), "*")
 
 
 def _explained(route: Route) -> ExplainedRoute:

@@ -59,6 +59,7 @@ class Reason(enum.Enum):
     NO_MATCHING_PARENT = "NoMatchingParent"
     NOT_ALLOWED_BY_LISTENERS = "NotAllowedByListeners"
     NO_MATCHING_LISTENER_HOSTNAME = "NoMatchingListenerHostname"
+    NOT_ALLOWED = "NotAllowed"
     UNSUPPORTED_VALUE = "UnsupportedValue"
     CONSUMER_ROUTE = "ConsumerRoute"
     INVALID_KIND = "InvalidKind"
@@ -113,12 +114,13 @@ _MEANINGS = {
         Reason.INVALID: "The object is invalid and is ignored.",
         Reason.SELF_REFERENCE: "The split's root is one of its own backends; the split is ignored.",
         Reason.CONFLICTED: "An older object already has the root Service, the address or the listener.",
-        Reason.NO_MATCHING_PARENT: "No Gateway, listener or Service port matches the route's parentRef.",
+        Reason.NO_MATCHING_PARENT: "No Gateway, ListenerSet, listener or Service port matches the parentRef.",
         Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not allow routes of this kind from this namespace.",
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
+        Reason.NOT_ALLOWED: "The Gateway does not allow ListenerSets from this namespace.",
         Reason.UNSUPPORTED_VALUE: "The rule uses a value that headgate does not support; its requests are answered with 500.",
-        Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of them is served.",
-        Reason.LISTENER_HOSTNAME_CONFLICT: "An HTTPS and a TLS listener have the same port and hostname; neither is served.",
+        Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of a Gateway is served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
+        Reason.LISTENER_HOSTNAME_CONFLICT: "Listeners have the same port and hostname; an HTTPS and a TLS listener of one Gateway are both not served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
         Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },

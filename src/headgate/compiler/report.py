@@ -72,6 +72,7 @@ class StatusCondition(Value, frozen=True, kw_only=True):
 class ParentStatus(Value, frozen=True, kw_only=True):
     """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves.
 
+    `parent` is the Gateway, ListenerSet or Service; `gateway` is the Gateway (`namespace/name`) of the first two.
     `ports` has the Service ports where the route applies. `gateway_hosts` has ports of a Gateway, each with a host; the
     host is empty if some of the route's hosts on the port are wildcards.
     """
@@ -80,6 +81,7 @@ class ParentStatus(Value, frozen=True, kw_only=True):
     index: int
     parent: Key
     conditions: tuple[StatusCondition, ...]
+    gateway: str = ""
     ports: tuple[PortRef, ...] = ()
     gateway_hosts: tuple[tuple[int, str], ...] = ()
 
@@ -99,22 +101,30 @@ class SplitRoute(Value, frozen=True, kw_only=True):
 class ListenerOutcome(Value, frozen=True, kw_only=True):
     """The status of a listener.
 
-    `kinds` has the allowed kinds of routes as (group, kind); `attached` is the number of attached routes.
+    `kinds` has the allowed kinds of routes as (group, kind); `attached` is the number of attached routes. `is_served` says whether
+    clients can connect to it, and `secrets` has the Secrets (`namespace/name`) with its certificates.
     """
 
     name: str
+    port: int
+    host: str
+    is_served: bool
+    secrets: tuple[str, ...]
     attached: int
     kinds: tuple[tuple[str, str], ...]
     conditions: tuple[StatusCondition, ...]
 
 
 class GatewayOutcome(Value, frozen=True, kw_only=True):
-    """The status of a Gateway; `ports` has those that proxies serve.
+    """The status of a Gateway or ListenerSet; `ports` has those ports of its listeners that proxies serve.
 
-    The plane adds the condition Programmed, because the compiler does not know the proxies.
+    `gateway` is the Gateway (`namespace/name`), and `sets` the number of its ListenerSets with a listener that is served; it is None
+    for a ListenerSet. The plane adds the condition Programmed, because the compiler does not know the proxies.
     """
 
     about: Key
+    gateway: str
+    sets: int | None
     ports: tuple[int, ...]
     listeners: tuple[ListenerOutcome, ...]
     conditions: tuple[StatusCondition, ...]
@@ -177,7 +187,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
     `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
-    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
+    the results for TrafficSplits, Gateways with their ListenerSets, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
     requests for gateways of existing Services, sorted by Service.
     """
 
@@ -190,6 +200,22 @@ class Report(Value, frozen=True, kw_only=True):
     selected: tuple[SelectedPods, ...] = ()
     sidecars: tuple[SidecarPods, ...] = ()
     service_gateways: tuple[ServiceGateway, ...] = ()
+
+    def listener_at(self, gateway: str, port: int, host: str) -> tuple[Key, str] | None:
+        """Return the Gateway or ListenerSet of a Gateway's listener with this hostname, and the listener's name."""
+        for outcome in self.gateways:
+            for listener in outcome.listeners if outcome.gateway == gateway else ():
+                if listener.is_served and (listener.port, listener.host) == (port, host):
+                    return outcome.about, listener.name
+        return None
+
+    def certificate_owners(self) -> Mapping[tuple[str, str], tuple[Key, ...]]:
+        """Return the Gateways and ListenerSets that refer to a Secret, by Gateway and Secret (both `namespace/name`)."""
+        owners: dict[tuple[str, str], tuple[Key, ...]] = {}
+        for outcome in self.gateways:
+            for secret in {secret for listener in outcome.listeners for secret in listener.secrets}:
+                owners[outcome.gateway, secret] = (*owners.get((outcome.gateway, secret), ()), outcome.about)
+        return owners
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -198,7 +198,7 @@ class _Gateways(NamedTuple):
         """Run the proxies until canceled."""
         of_services = self.of_services.run(live_state.loop.compiled, live_state.feed.snapshot)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.proxies.run(), name="proxies of Gateways")
+            tasks.create_task(self.proxies.run(live_state.loop.compiled), name="proxies of Gateways")
             tasks.create_task(of_services, name="gateways of Services")
 
 

@@ -7,13 +7,15 @@ identity of a gateway or the certificates of its listeners.
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.compiler.gateway_api.parameters import Parameters
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.gateway_findings import NotApplied, apply, missing_pods, rejections
 from headgate.kubernetes.gateway_pods import gateway_pod
@@ -29,7 +31,7 @@ from headgate.kubernetes.proxy_objects import (
     with_digest,
 )
 from headgate.kubernetes.retries import ReconcileStep, Steps
-from headgate.latest import Latest
+from headgate.latest import Latest, until
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
@@ -52,11 +54,13 @@ log = logging.getLogger(__name__)
 class GatewayProxies:
     """Creates, updates and deletes the objects of Gateways, and writes the addresses of their Services.
 
-    `findings` say which Gateways have objects that the API server rejects.
+    `findings` say which Gateways have objects that the API server rejects. `set_ports` has the ports of ListenerSets, by the
+    `namespace/name` of their Gateway.
     """
 
     def __init__(self, store: Store, options: SidecarOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
+        self.set_ports: Mapping[str, frozenset[int]] = {}
         self._store = store
         self._options = options
         self._steps = Steps(clock)
@@ -65,11 +69,25 @@ class GatewayProxies:
         ] = {}  # by Deployment: its version, findings about its pods
         self._changed = asyncio.Event()
 
-    async def run(self) -> None:
-        """Reconcile after each change to a Gateway, its class or parameters, its Service or Deployment, until canceled."""
+    async def run(self, compiled: Latest[Compiled | None]) -> None:
+        """Reconcile after each change to a Gateway, its class or parameters, its Service or Deployment, until canceled.
+
+        A change to the ports of ListenerSets counts too. The first mesh is awaited: without it, Services would lose these ports.
+        """
+        await until(lambda: compiled.get() is not None, compiled)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(), name="changes to Gateways")
+            tasks.create_task(self._follow_sets(compiled), name="ports of ListenerSets")
             await self._steps.repeat(self.reconcile, self._changed, "Gateways can't be read")
+
+    async def _follow_sets(self, compiled: Latest[Compiled | None]) -> None:
+        outcomes: tuple[GatewayOutcome, ...] = ()
+        async for current in compiled.changes():
+            if current and current.report.gateways is not outcomes:
+                outcomes, before = current.report.gateways, self.set_ports
+                self.set_ports = set_ports(outcomes)
+                if self.set_ports != before:
+                    self._changed.set()
 
     async def _follow(self) -> None:
         async for _ in follow_all(self._store, [*KINDS, *_OWN_KINDS]):
@@ -133,7 +151,8 @@ class GatewayProxies:
 
         After a failure, the objects are applied regardless of the digest, because some of them may have changed.
         """
-        objects = gateway_objects(gateway, parameters, self._options)
+        ports = self.set_ports.get(_namespaced(gateway), frozenset())
+        objects = gateway_objects(gateway, parameters, self._options, ports)
         digest = digest_of([objects, parameters.replicas, gateway.spec.addresses])
         name = f"the proxies of the Gateway {_namespaced(gateway)} can't be updated"
 
@@ -179,8 +198,19 @@ class GatewayProxies:
                 continue
 
 
-def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOptions) -> tuple[Object, Object, Object]:
-    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway."""
+def set_ports(outcomes: Iterable[GatewayOutcome]) -> Mapping[str, frozenset[int]]:
+    """Return the ports of the served listeners of ListenerSets, by the `namespace/name` of their Gateway."""
+    ports: dict[str, set[int]] = defaultdict(set)
+    for outcome in outcomes:
+        if outcome.sets is None:
+            ports[outcome.gateway].update(listener.port for listener in outcome.listeners if listener.is_served)
+    return {gateway: frozenset(numbers) for gateway, numbers in ports.items() if numbers}
+
+
+def gateway_objects(
+    gateway: Gateway, parameters: Parameters, options: SidecarOptions, more_ports: AbstractSet[int] = frozenset()
+) -> tuple[Object, Object, Object]:
+    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway; `more_ports` are those of ListenerSets."""
     name, added = _name(gateway), gateway.spec.infrastructure
     metadata = object_metadata(name, _PROGRAM, added.labels, added.annotations)
     annotations = {**added.annotations, PROXY_OF: _namespaced(gateway)}
@@ -188,7 +218,7 @@ def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOp
     selector = pod_selector(_PROGRAM, name)
     ports = [
         {"name": f"port-{port}", "port": port, "targetPort": gateway_pod_port(port), "protocol": "TCP"}
-        for port in sorted({listener.port for listener in gateway.spec.listeners})
+        for port in sorted({*more_ports, *(listener.port for listener in gateway.spec.listeners)})
     ]
     return (
         *proxy_objects(metadata, annotations, spec),

@@ -82,7 +82,7 @@ class LiveState:
         more = (
             *refusals(compiled, self.fleet.connected()),
             *faults(self._faults.get()),
-            *certificate_expiry(compiled.mesh.gateways, time.time()),
+            *certificate_expiry(compiled, time.time()),
             *chain.from_iterable(cell.get() for cell in self.of_host),
         )
         if more:

@@ -15,6 +15,7 @@ from headgate.resources.gateway_api import (
     gateway_class,
     grpc_route,
     http_route,
+    listener_set,
     reference_grant,
     tcp_route,
     tls_route,
@@ -41,6 +42,7 @@ KINDS = (
     endpoint_slice.KIND,
     gateway_class.KIND,
     gateway.KIND,
+    listener_set.KIND,
     http_route.KIND,
     grpc_route.KIND,
     tcp_route.KIND,
@@ -82,6 +84,7 @@ SERVICE = service.KIND
 POD = pod.KIND
 SERVICE_ACCOUNT = service_account.KIND
 CONFIG_MAP = config_map.KIND
+LISTENER_SET = listener_set.KIND
 ROUTE_GROUP = http_route_group.KIND
 TCP_ROUTE = port_routes.TCP  # SMI's TCPRoute for access rules, not the Gateway API's
 TRAFFIC_SPLIT = traffic_split.KIND

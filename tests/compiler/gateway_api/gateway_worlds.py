@@ -33,6 +33,7 @@ PARENTS = picked(
     SERVICES,
     ({}, {"port": 8080}),
     ("edge", "edge", "late", "gone"),
+    (*["Gateway"] * 3, "ListenerSet"),
     SELDOM,
     NAMESPACES,
     ({}, {}, {"sectionName": "l0"}, {"port": 8080}),
@@ -53,6 +54,17 @@ GATEWAY_FIELDS = picked(
     TIMES,
 )
 
+SET_FIELDS = picked(
+    EVENLY,
+    NAMESPACES,
+    TIMES,
+    ("edge", "edge", "late", "gone"),
+    (8080, 8080, 9090, 8443),
+    ("HTTP", "HTTP", "HTTP", "TCP"),
+    subsets(("", "*.example", "a.example", "b.example"), least=1),
+    EVENLY,
+)
+ALLOWED_SETS = st.sampled_from(({}, {"from": "Same"}, {"from": "All"}, {"from": "All"}))
 TLS_HOSTS = st.sampled_from(subsets(("", "*.example", "a.example"), most=2))
 
 
@@ -90,10 +102,12 @@ def rules(draw: st.DrawFn) -> Object:
 
 
 def parent(of: tuple[Any, ...]) -> Object:
-    """Return a parentRef with drawn values of `PARENTS`: to a Service or a Gateway."""
-    is_service, service, port, gateway, is_elsewhere, namespace, part = of
+    """Return a parentRef with drawn values of `PARENTS`: to a Service, a Gateway or a ListenerSet."""
+    is_service, service, port, gateway, kind, is_elsewhere, namespace, part = of
     if is_service:
         return {"group": "", "kind": "Service", "name": service, **port}
+    if kind == "ListenerSet":
+        return {"kind": kind, "name": {"edge": "s0"}.get(gateway, "s1"), "namespace": namespace, **part}
     return {"name": gateway, **({"namespace": namespace} if is_elsewhere else {}), **part}
 
 
@@ -134,7 +148,11 @@ def gateways(draw: st.DrawFn, name: str) -> list[Object]:
         "Gateway",
         "default",
         name,
-        spec={"gatewayClassName": "headgate", "listeners": listeners},
+        spec={
+            "gatewayClassName": "headgate",
+            "listeners": listeners,
+            "allowedListeners": {"namespaces": draw(ALLOWED_SETS)},
+        },
         status={"addresses": [{"value": address}] if address else []},
         metadata={"creationTimestamp": created},
     )
@@ -142,8 +160,24 @@ def gateways(draw: st.DrawFn, name: str) -> list[Object]:
 
 
 @st.composite
+def listener_sets(draw: st.DrawFn, name: str) -> list[Object]:
+    """Draw a ListenerSet, or none."""
+    exists, namespace, created, gateway, port, protocol, hosts, is_open = draw(SET_FIELDS)
+    listeners = [
+        {"name": f"l{index}", "port": port, "protocol": protocol}
+        | ({"hostname": host} if host and protocol == "HTTP" else {})
+        | ({"allowedRoutes": {"namespaces": {"from": "All"}}} if is_open else {})
+        for index, host in enumerate(hosts if protocol == "HTTP" else hosts[:1])
+    ]
+    spec = {"parentRef": {"name": gateway, "namespace": "default"}, "listeners": listeners}
+    drawn = named("ListenerSet", namespace, name, spec=spec, metadata={"creationTimestamp": created})
+    return [drawn] if exists else []
+
+
+@st.composite
 def gateway_worlds(draw: st.DrawFn) -> World:
-    """Draw objects by key, in random order: Services, splits, grants, Gateways and routes."""
+    """Draw objects by key, in random order: Services, splits, grants, Gateways, ListenerSets and routes."""
     drawn = [*draw(worlds()).values(), *draw(gateways("edge")), *draw(gateways("late"))]
+    drawn += [*draw(listener_sets("s0")), *draw(listener_sets("s1"))]
     drawn += [draw(routes(f"r{index}")) for index in range(draw(st.integers(1, 4)))]
     return keyed(drawn, draw(ORDERS))

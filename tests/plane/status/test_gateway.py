@@ -63,7 +63,12 @@ def edge_gateway() -> Object:
 
 def parent(index: int = 0, *conditions: StatusCondition, **fields: Any) -> ParentStatus:
     base = ParentStatus(
-        about=WEB, index=index, parent=EDGE, conditions=conditions or (ACCEPTED,), gateway_hosts=((80, ""),)
+        about=WEB,
+        index=index,
+        parent=EDGE,
+        gateway="default/edge",
+        conditions=conditions or (ACCEPTED,),
+        gateway_hosts=((80, ""),),
     )
     return structs.replace(base, **fields)
 
@@ -159,16 +164,26 @@ def outcome(*conditions: StatusCondition) -> GatewayOutcome:
     refused = StatusCondition(type="Accepted", status=False, reason="UnsupportedProtocol", message="FTP")
     served = (ACCEPTED, WAITING) if NOWHERE in conditions else (ACCEPTED,)
     listeners = (
-        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), conditions=served),
-        ListenerOutcome(name="other", attached=0, kinds=(), conditions=(refused, unserved)),
+        listener_outcome("http", 80, *served, attached=2, kinds=((GATEWAY, "HTTPRoute"),)),
+        listener_outcome("other", 81, refused, unserved, is_served=False),
     )
-    return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, conditions=conditions)
+    return GatewayOutcome(
+        about=EDGE, gateway="default/edge", sets=3, ports=(80,), listeners=listeners, conditions=conditions
+    )
+
+
+def listener_outcome(name: str, port: int, *conditions: StatusCondition, **fields: Any) -> ListenerOutcome:
+    base = ListenerOutcome(
+        name=name, port=port, host="*", is_served=True, secrets=(), attached=0, kinds=(), conditions=conditions
+    )
+    return structs.replace(base, **fields)
 
 
 def test_the_status_of_a_gateway_lists_each_listener() -> None:
     status = gateway_status(edge_gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
     assert status
     assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
+    assert status["attachedListenerSets"] == 3
     assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
     first, second = status["listeners"]
     assert (first["name"], first["attachedRoutes"]) == ("http", 2)
@@ -276,7 +291,7 @@ async def test_a_refused_resource_is_a_finding_about_its_gateway_or_route() -> N
     assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}
 
 
-async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
+async def test_a_refused_certificate_is_a_finding_about_its_gateway_or_listener_set() -> None:
     fleet = Fleet()
     held = fleet.expect("gateway")
     held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
@@ -284,8 +299,11 @@ async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
     wild = ListenerCertificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
     mesh = Mesh(domain="cluster.local", gateways=(port,))
-    compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))
-    assert [item.about for item in refusals(compiled, fleet.connected())] == [EDGE]
+    secure = listener_outcome("https", 443, secrets=("certs/wild",))
+    for about in (EDGE, Key(GATEWAY, "ListenerSet", "default", "team")):
+        owner = structs.replace(outcome(ACCEPTED), about=about, listeners=(secure,))
+        compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}, gateways=(owner,)))
+        assert [item.about for item in refusals(compiled, fleet.connected())] == [about]
 
 
 @pytest.mark.parametrize(

@@ -422,9 +422,8 @@ STORED = {
             "gatewayClassName": "headgate",
             "listeners": [{"name": "web", "port": 8080, "protocol": "HTTP"}],
             "tls": {"frontend": {"mode": "strict"}},
-            "allowedListeners": {"namespaces": "All"},
         },
-        ("spec.tls.frontend.default: is missing", "spec.allowedListeners.namespaces: must be an object, not text"),
+        ("spec.tls.frontend.default: is missing", "spec.tls.frontend.mode: is not a field"),
     ),
     "HTTPRoute": (
         {

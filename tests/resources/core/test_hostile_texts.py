@@ -39,10 +39,14 @@ UNCHECKED = {
     ),
     "GatewayClass": ("spec.description", "spec.parametersRef.name"),
     "Gateway": (
-        *("spec.addresses[0]", "spec.allowedListeners", "spec.gatewayClassName"),
+        *("spec.addresses[0]", "spec.allowedListeners.namespaces.selector", "spec.gatewayClassName"),
         *("spec.infrastructure.annotations", "spec.infrastructure.labels"),  # Programmed has the API server's message
         *("spec.infrastructure.parametersRef.name", "spec.listeners[0].allowedRoutes.namespaces.selector"),
         *("spec.listeners[0].tls.certificateRefs[0].name", "spec.listeners[0].tls.options", "spec.tls."),
+    ),
+    "ListenerSet": (
+        *("spec.listeners[0].allowedRoutes.namespaces.selector", "spec.parentRef.name"),
+        *("spec.listeners[0].tls.certificateRefs[0].name", "spec.listeners[0].tls.options"),
     ),
     "HTTPRoute": (
         *("spec.parentRefs[0].name", "spec.rules[0].sessionPersistence"),

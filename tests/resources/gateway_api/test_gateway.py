@@ -10,12 +10,18 @@ from tests.make.objects import Object, listener, obj
 from headgate.resources.core.secret import Secret
 from headgate.resources.decode import read, validate
 from headgate.resources.gateway_api.gateway import Gateway
+from headgate.resources.gateway_api.listener_set import ListenerSet
+from headgate.resources.meta import Key
 
 GROUP = "gateway.networking.k8s.io"
 
 
 def gateway_with(*listeners: Object, **spec: Any) -> Object:
     return obj("Gateway", "edge", spec={"gatewayClassName": "headgate", "listeners": list(listeners), **spec})
+
+
+def set_with(*listeners: Object, **parent: Any) -> Object:
+    return obj("ListenerSet", "team", spec={"parentRef": {"name": "edge", **parent}, "listeners": list(listeners)})
 
 
 def listener_with(name: str = "http", port: Any = 80, protocol: str = "HTTP", **fields: Any) -> Object:
@@ -52,6 +58,8 @@ FIRST = "spec.listeners[0]"
             listener_with(allowedRoutes={"namespaces": {"from": "Selector", "selector": {"matchLabels": {"a": "b"}}}})
         ),
         gateway_class("headgate.dev/gateway-controller"),
+        gateway_with(listener_with(), allowedListeners={"namespaces": {"from": "All"}}),
+        set_with(listener_with(), listener_with("s", 443, "HTTPS", hostname="a.example", tls=CERTIFICATE)),
     ],
 )
 def test_objects_that_the_released_api_allows_are_valid(obj):
@@ -102,11 +110,19 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
             "is missing",
         ),
         (
+            gateway_with(listener_with(), allowedListeners={"namespaces": {"from": "Selector"}}),
+            "spec.allowedListeners.namespaces.selector",
+            "is missing",
+        ),
+        (
             gateway_with(listener_with(allowedRoutes={"namespaces": {"from": "Some"}})),
             f"{FIRST}.allowedRoutes.namespaces.from",
             "must be one of All, Selector, Same, None, not 'Some'",
         ),
         (gateway_with(listener_with(), gatewayClassName=None), "spec.gatewayClassName", "is missing"),
+        (set_with(listener_with("a"), listener_with("b")), "spec.listeners[1]", "has the same port, protocol and"),
+        (set_with(), "spec.listeners", "must have at least 1 entry"),
+        (set_with(listener_with(), name=None), "spec.parentRef.name", "is missing"),
         (gateway_class("headgate"), "spec.controllerName", "is not the name of a controller"),
         ({**gateway_with(), "spec": None}, "spec", "is missing"),
         ({**gateway_with(), "spec": []}, "spec", "must be an object, not a list"),
@@ -128,6 +144,12 @@ def test_all_mistakes_are_reported_together():
         "spec.listeners[1].name",
         "spec.listeners[1].hostname",
     ]
+
+
+def test_a_listener_set_names_its_gateway():
+    found = read(set_with(listener_with(), namespace="infra"), ListenerSet)
+    assert found.gateway == Key(GROUP, "Gateway", "infra", "edge")
+    assert read(set_with(listener_with()), ListenerSet).gateway.namespace == "default"
 
 
 def test_a_gateways_address_is_read_from_its_status():

@@ -1,18 +1,20 @@
 """Compile the Gateway API: the routes of Gateways' hosts and of Service ports, from the routes attached to them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.gateways import ANY_HOST, ListenerPlan
+from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
-from headgate.compiler.gateway_api.statuses import gateway_outcome
+from headgate.compiler.gateway_api.served_ports import ServedPort
+from headgate.compiler.gateway_api.statuses import OutcomePlace, gateway_outcome, refused_outcome
 from headgate.compiler.report import Finding, GatewayOutcome
 from headgate.compiler.unreachable_routes import RouteList, unreachable
+from headgate.memo import Stages
 from headgate.model.host_names import best_name, fitting_names
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable, ServerName
 from headgate.resources.meta import Key
@@ -20,7 +22,6 @@ from headgate.shared_map import SharedMap, replaced
 
 Routes = tuple[CompiledRoute, ...]
 _NONE: SharedMap[str, Routes] = SharedMap()
-_OF_CONNECTIONS = frozenset({"TCP", "TLS"})  # the protocols of listeners whose requests proxies do not read
 
 
 class RouteGroups(NamedTuple):
@@ -67,35 +68,52 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
 
 
 class GatewayListener(NamedTuple):
-    """A listener of a Gateway port, and the groups of its routes that apply to several hosts.
+    """A listener for several names on a Gateway port, and the groups of its routes that apply to several hosts.
 
-    `hosts` has the hostnames of the port's listeners, and `wildcards` the groups of routes for wildcards.
+    `hosts` has the hostnames of the port's listeners that fit its own hostname, and `wildcards` the groups of routes for
+    wildcards.
     """
 
     gateway: Key
     port: int
     host: str
-    hosts: tuple[str, ...]
+    hosts: frozenset[str]
     wildcards: Mapping[str, Routes]
+
+
+def exact_hosts(parents: Parents, groups: RouteGroups) -> Mapping[tuple[Key, int], Mapping[str, Routes]]:
+    """Return the routes of the listeners for one full name, by Gateway port and name.
+
+    Ports without requests have none. A TLS listener beside HTTPS listeners has no routes: requests for its host get 421 on their
+    connections.
+    """
+    return {
+        (served.gateway, served.port): {
+            host: groups.by_place.get(place, _NONE).get(host, ()) if has_requests else ()
+            for place, host, has_requests in served.exact
+        }
+        for served in parents.served
+        if served.has_requests
+    }
+
+
+def compile_exact(_shared: None, host: str, own: Routes) -> HostRoutes:
+    """Compile the host of a listener for one full name from its routes."""
+    return HostRoutes(host=host, routes=tuple(_in_precedence(iter((own,)))), listener=host)
 
 
 def listener_hosts(
     parents: Parents, groups: RouteGroups
 ) -> Iterator[tuple[Place, GatewayListener, SharedMap[str, Routes]]]:
-    """Yield each listener of HTTP ports that accepts connections, with the routes of each of its hosts.
-
-    A TLS listener beside HTTPS listeners has none: requests for its host get 421 on their connections.
-    """
-    for key, plans in _served_ports(parents):
-        hosts = tuple(dict.fromkeys(plan.host for plan in plans))
-        if all(plan.listener.protocol in _OF_CONNECTIONS for plan in plans):
+    """Yield each listener for several names of ports with requests, with the routes of each of its hosts."""
+    for served in parents.served:
+        if not served.has_requests:
             continue
-        for plan in {plan.host: plan for plan in plans}.values():
-            place = key, plan.listener.name
-            routes = _NONE if plan.listener.protocol in _OF_CONNECTIONS else groups.by_place.get(place, _NONE)
-            wildcards = {host: routes[host] for host in routes if host.startswith("*")}
-            listener = GatewayListener(key, plan.listener.port, plan.host, hosts, wildcards)
-            yield place, listener, routes if plan.host in routes else routes.edited({plan.host: ()})
+        for place, host, has_requests in served.wildcards:
+            routes = groups.by_place.get(place, _NONE) if has_requests else _NONE
+            wildcards = {pattern: routes[pattern] for pattern in routes if pattern.startswith("*")}
+            listener = GatewayListener(served.gateway, served.port, host, served.hosts_below[host], wildcards)
+            yield place, listener, routes if host in routes else routes.edited({host: ()})
 
 
 def compile_host(listener: GatewayListener, host: str, own: Routes) -> HostRoutes | None:
@@ -147,56 +165,64 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
     return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, by_age)))
 
 
-def gateway_ports(
-    parents: Parents, groups: RouteGroups, hosts: Mapping[Place, SharedMap[str, HostRoutes]]
-) -> Iterator[GatewayPort]:
-    """Yield the ports of Gateways that accept connections; `hosts` has the compiled hosts of HTTP listeners."""
-    for key, plans in _served_ports(parents):
-        name, address, port = f"{key.namespace}/{key.name}", parents.states[key].address, plans[0].listener.port
-        places = [(key, plan.listener.name) for plan in plans]
-        if plans[0].listener.protocol == "TCP":
-            attached = [route for several in groups.by_place.get(places[0], _NONE).values() for route in several]
+Hosts = SharedMap[str, HostRoutes]
+_NO_HOSTS: Hosts = SharedMap()
+
+
+class CompiledHosts(NamedTuple):
+    """The compiled hosts of ports with requests: those of listeners for one name by Gateway port, the others by listener."""
+
+    exact: Mapping[tuple[Key, int], Hosts]
+    several: Mapping[Place, Hosts]
+
+
+def gateway_ports(parents: Parents, groups: RouteGroups, hosts: CompiledHosts) -> Iterator[GatewayPort]:
+    """Yield the ports of Gateways that accept connections."""
+    for served in parents.served:
+        name, place = f"{served.gateway.namespace}/{served.gateway.name}", next(iter(served.plans))
+        if "TCP" in served.protocols:
+            attached = [route for several in groups.by_place.get(place, _NONE).values() for route in several]
             if attached:
                 route = min(attached, key=attrgetter("age")).connections
-                yield GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=route)
+                yield GatewayPort(
+                    gateway=name, address=served.address, port=served.port, protocol=Protocol.TCP, connections=route
+                )
             continue
-        several = [hosts[place] for place in places if hosts.get(place)]
-        first = max(several, key=len, default=SharedMap[str, HostRoutes]())
-        by_name = first.edited(
-            {
-                host: host_routes
-                for served_hosts in several
-                if served_hosts is not first
-                for host, host_routes in served_hosts.items()
-            }
-        )
-        sorted_plans = sorted(plans, key=lambda plan: plan.host)
-        tls = tuple((plan.host, certificate) for plan in sorted_plans for certificate in plan.certificates)
         yield GatewayPort(
             gateway=name,
-            address=address,
-            port=port,
-            protocol=Protocol.TLS if all(plan.listener.protocol == "TLS" for plan in plans) else Protocol.HTTP,
-            hosts=by_name,
-            tls=tls,
-            server_names=_server_names(key, plans, groups),
+            address=served.address,
+            port=served.port,
+            protocol=Protocol.TLS if served.protocols == {"TLS"} else Protocol.HTTP,
+            hosts=_hosts(served, hosts),
+            tls=served.tls,
+            server_names=_server_names(served, groups),
         )
 
 
-def _server_names(key: Key, plans: Sequence[ListenerPlan], groups: RouteGroups) -> tuple[ServerName, ...]:
+def _hosts(served: ServedPort, hosts: CompiledHosts) -> Hosts:
+    """Return all hosts of a port; no two of its listeners have a host in common."""
+    of_listeners = [hosts.several.get(place, _NO_HOSTS) for place, _, _ in served.wildcards]
+    several = [hosts.exact.get((served.gateway, served.port), _NO_HOSTS), *of_listeners]
+    first = max(several, key=len)
+    others = {host: compiled for some in several if some is not first for host, compiled in some.items()}
+    return first.edited(others)
+
+
+def _server_names(served: ServedPort, groups: RouteGroups) -> tuple[ServerName, ...]:
     """Return the server names of a port's TLS listeners; a name without a route has the listener's own hostname.
 
     As for requests, a connection belongs to the listener with the most specific hostname only. The oldest route for a name
     gets its connections.
     """
-    hosts = {plan.host for plan in plans}
+    plans = served.plans.items() if "TLS" in served.protocols else ()
+    hosts = {plan.host for _, plan in plans}
     by_name: dict[str, ServerName] = {}
-    for plan in plans:
+    for place, plan in plans:
         if plan.listener.protocol != "TLS":
             continue
         by_name.setdefault(ANY_HOST, ServerName(host=ANY_HOST))
         by_name[plan.host] = ServerName(host=plan.host, listener=plan.host)
-        for host, routes in groups.by_place.get((key, plan.listener.name), _NONE).items():
+        for host, routes in groups.by_place.get(place, _NONE).items():
             if best_name(hosts, host) == plan.host:
                 by_name[host] = ServerName(
                     host=host,
@@ -204,30 +230,91 @@ def _server_names(key: Key, plans: Sequence[ListenerPlan], groups: RouteGroups) 
                     terminated=plan.listener.terminates_tls,
                     route=min(routes, key=attrgetter("age")).connections,
                 )
-    if any(plan.host == ANY_HOST and plan.listener.protocol != "TLS" for plan in plans):
+    if any(plan.host == ANY_HOST and plan.listener.protocol != "TLS" for _, plan in plans):
         by_name.pop(ANY_HOST, None)
     return tuple(by_name[host] for host in sorted(by_name))
 
 
-def outcomes(parents: Parents, groups: RouteGroups, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
-    """Yield the status of each Gateway."""
-    for key, plans in parents.plans.items():
-        name = f"{key.namespace}/{key.name}"
-        yield gateway_outcome(
-            key,
-            parents.states[key],
-            plans,
-            attached={plan.listener.name: groups.counts.get((key, plan.listener.name), 0) for plan in plans},
-            ports=tuple(port.port for port in ports if port.gateway == name),
-        )
+class OutcomeInput(NamedTuple):
+    """What the status of a Gateway or ListenerSet depends on: its plans, and the number of routes by listener.
+
+    `ports` has the ports of its Gateway that proxies serve, and `sets` the number of ListenerSets with a listener that is served;
+    it is None for a ListenerSet.
+    """
+
+    gateway: Key
+    state: GatewayState
+    plans: tuple[ListenerPlan, ...]
+    attached: tuple[int, ...]
+    ports: frozenset[int]
+    sets: int | None = None
 
 
-def _served_ports(parents: Parents) -> Iterator[tuple[Key, list[ListenerPlan]]]:
-    """Yield the ports of Gateways with an address, in order, each as the plans of its listeners."""
-    for key, plans in parents.plans.items():
-        by_port: dict[int, list[ListenerPlan]] = defaultdict(list)
-        for plan in plans:
-            if plan.served:
-                by_port[plan.listener.port].append(plan)
-        if parents.states[key].is_served and parents.states[key].address:
-            yield from ((key, by_port[port]) for port in sorted(by_port))
+def outcome_inputs(
+    parents: Parents, groups: RouteGroups, ports: frozenset[tuple[str, int]]
+) -> Mapping[Key, tuple[Key, OutcomeInput]]:
+    """Return the arguments of `outcome` for each Gateway and ListenerSet; `ports` has the ports that proxies serve."""
+    by_gateway: dict[str, set[int]] = defaultdict(set)
+    for name, port in ports:
+        by_gateway[name].add(port)
+    inputs: dict[Key, tuple[Key, OutcomeInput]] = {}
+    for gateway, state in parents.states.items():
+        sets = parents.attached_sets[gateway]
+        served = frozenset(by_gateway[f"{gateway.namespace}/{gateway.name}"])
+        accepted = sum(any(plan.served for plan in parents.plans[key]) for key in sets) if not state.refusals else 0
+        for key in (gateway, *sets):
+            plans = parents.plans[key]
+            attached = tuple(groups.counts.get((key, plan.listener.name), 0) for plan in plans)
+            number = accepted if key == gateway else None
+            inputs[key] = key, OutcomeInput(gateway, state, plans, attached, served, number)
+    return inputs
+
+
+def outcome(key: Key, source: OutcomeInput) -> GatewayOutcome:
+    """Return the status of a Gateway or ListenerSet."""
+    names = (plan.listener.name for plan in source.plans)
+    return gateway_outcome(
+        key,
+        source.state,
+        source.plans,
+        attached=dict(zip(names, source.attached, strict=True)),
+        place=OutcomePlace(source.gateway, source.ports, source.sets),
+    )
+
+
+def refused_outcomes(parents: Parents) -> Iterator[GatewayOutcome]:
+    """Yield the status of each ListenerSet without a Gateway."""
+    yield from (refused_outcome(planned.refusal) for planned in parents.sets.values() if planned.refusal)
+
+
+class CompiledGateways(NamedTuple):
+    """The ports and statuses of Gateways and ListenerSets, with lists of routes that no request reaches."""
+
+    ports: tuple[GatewayPort, ...]
+    outcomes: tuple[GatewayOutcome, ...]
+    unreachable: tuple[RouteList, ...]
+
+
+def compile_gateways(stages: Stages, parents: Parents, groups: RouteGroups) -> CompiledGateways:
+    """Compile the hosts and statuses of Gateways and ListenerSets; `stages` has the results of the last compilation."""
+    exact = {
+        port: stages.each_item(compile_exact, None, routes, port)
+        for port, routes in exact_hosts(parents, groups).items()
+    }
+    listeners = list(listener_hosts(parents, groups))
+    several = {place: stages.each_item(compile_host, listener, routes, place) for place, listener, routes in listeners}
+    of_ports = (stages.each_item(unreachable_in_host, port, hosts, port) for port, hosts in exact.items())
+    of_listeners = (
+        stages.each_item(unreachable_in_host, (listener.gateway, listener.port), several[place], place)
+        for place, listener, _ in listeners
+    )
+    ports = tuple(gateway_ports(parents, groups, CompiledHosts(exact, several)))
+    inputs = outcome_inputs(parents, groups, frozenset((port.gateway, port.port) for port in ports))
+    outcomes = [*stages.each(outcome, inputs), *refused_outcomes(parents)]
+    return CompiledGateways(
+        ports=ports,
+        outcomes=tuple(sorted(outcomes, key=attrgetter("about"))),
+        unreachable=tuple(
+            route for some in (*of_ports, *of_listeners) for route in sorted(some.values(), key=attrgetter("title"))
+        ),
+    )

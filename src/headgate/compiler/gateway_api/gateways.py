@@ -1,6 +1,9 @@
 """Find the Gateways that headgate serves, with their addresses and the state of their listeners."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from msgspec import structs
 
 from headgate.compiler.gateway_api.certificates import listener_certificates
 from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
@@ -14,6 +17,7 @@ from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import is_gateway
 from headgate.model.routing import ListenerCertificate
+from headgate.resources.core.namespace import Namespace
 from headgate.resources.gateway_api.gateway import (
     CONTROLLER,
     GROUP,
@@ -202,8 +206,15 @@ def _not_usable(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Find
             yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
 
 
+def namespace_labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
+    """Return the labels of a namespace, with the name label that every namespace has."""
+    stored = snapshot.objects.get(Key("", "Namespace", "", namespace))
+    own = stored.metadata.labels if isinstance(stored, Namespace) else {}
+    return {"kubernetes.io/metadata.name": namespace} | own
+
+
 class ListenerPlan(Value, frozen=True, kw_only=True):
-    """A listener of a Gateway: `host` is its hostname, and `kinds` has the kinds of routes that may attach to it.
+    """A listener of a Gateway or ListenerSet: `host` is its hostname, and `kinds` has the kinds of routes that may attach to it.
 
     A listener with `faults` is not served. A listener that has only `warnings` is served.
     """
@@ -224,13 +235,20 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Settings) -> tuple[ListenerPlan, ...]:
     """Return a plan for each listener of a Gateway, in order."""
     listeners = gateway.spec.listeners
-    return tuple(
-        _plan(snapshot, key, listener, f"spec.listeners[{index}]", [*_unserved(key, listeners, index, settings)])
+    plans = (
+        plan_listener(snapshot, key, listener, f"spec.listeners[{index}]", settings)
         for index, listener in enumerate(listeners)
+    )
+    return tuple(
+        structs.replace(plan, faults=(*conflicts, *plan.faults)) if conflicts else plan
+        for index, plan in enumerate(plans)
+        for conflicts in [tuple(_conflicts(key, listeners, index))]
     )
 
 
-def _plan(snapshot: Snapshot, key: Key, listener: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
+def plan_listener(snapshot: Snapshot, key: Key, listener: Listener, field: str, settings: Settings) -> ListenerPlan:
+    """Plan a listener of the Gateway or ListenerSet `key` without regard to other listeners; `field` is its path."""
+    faults = tuple(_unserved(key, listener, field, settings))
     read = (
         [*listener_certificates(snapshot, key, listener, f"{field}.tls.certificateRefs")]
         if listener.terminates_tls
@@ -260,8 +278,14 @@ def _host(listener: Listener) -> str:
     return listener.hostname.lower() or ANY_HOST
 
 
-def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
-    """Yield findings that say why a listener is not served.
+def share_port(protocols: AbstractSet[str]) -> bool:
+    """Return whether listeners with these protocols can share a port. Unknown protocols occupy no port."""
+    served = protocols & KINDS.keys()
+    return len(served) < 2 or served <= _WITH_SERVER_NAME
+
+
+def _conflicts(key: Key, listeners: Sequence[Listener], index: int) -> Iterator[Finding]:
+    """Yield a finding if a listener of a Gateway can't share its port with the Gateway's other listeners.
 
     If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown.
     Listeners for HTTPS and TLS can share a port with different hostnames, since the server name distinguishes them.
@@ -279,12 +303,16 @@ def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Set
             "another hostname or port"
         )
         yield Finding(key, Reason.LISTENER_HOSTNAME_CONFLICT, f"{field}.hostname", message)
-    if listener.protocol in KINDS and len(protocols) > 1 and not protocols <= _WITH_SERVER_NAME:
+    if listener.protocol in KINDS and not share_port(protocols):
         message = (
             f"port {listener.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
             f"listener {listener.name} a port of its own"
         )
         yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
+
+
+def _unserved(key: Key, listener: Listener, field: str, settings: Settings) -> Iterator[Finding]:
+    """Yield findings that say why a listener is not served, whatever other listeners exist."""
     if listener.protocol not in KINDS:
         message = f"headgate does not support the protocol of listener {listener.name}; use {', '.join(sorted(KINDS)[:-1])} or TLS"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)

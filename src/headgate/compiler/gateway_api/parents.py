@@ -3,8 +3,10 @@
 The result for a route depends on its parents, and on no other route: `conflicts` compares it with those of older routes.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
 from headgate.compiler.gateway_api.gateways import (
@@ -12,10 +14,13 @@ from headgate.compiler.gateway_api.gateways import (
     ListenerPlan,
     class_findings,
     gateway_states,
+    namespace_labels,
     own_gateways,
     plan_listeners,
 )
+from headgate.compiler.gateway_api.listener_sets import PlannedSet, SetParents, merged
 from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.gateway_api.served_ports import ListenerPlace, served_ports
 from headgate.compiler.gateway_api.statuses import route_conditions
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ParentStatus, finding_order
@@ -25,22 +30,23 @@ from headgate.model.requests import ANY
 from headgate.model.routing import PortRef, Protocol, RouteTable
 from headgate.resources.core.config_map import ConfigMap
 from headgate.resources.core.namespace import Namespace
-from headgate.resources.core.secret import Secret
 from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.gateway import GROUP, Gateway
-from headgate.resources.gateway_api.gateway_class import GatewayClass
-from headgate.resources.gateway_api.reference_grant import ReferenceGrant
+from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.gateway_api.routes import ParentReference
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 from headgate.resources.selectors import selects
 from headgate.settings import Settings
+from headgate.shared_map import SharedMap, replaced
 
+_WITH_LISTENERS = {(GROUP, "Gateway"), (GROUP, "ListenerSet")}
+_NO_SET = PlannedSet(gateway=Key("", "", "", ""), created="")
 _CORE = "core"  # the guides of Flagger and Linkerd write this for the core API group, which is ""
 
 
 class Parent(Value, frozen=True):
-    """`spec.parentRefs[index]` of a route; `key` is the Gateway or Service."""
+    """`spec.parentRefs[index]` of a route; `key` is the Gateway, ListenerSet or Service."""
 
     index: int
     ref: ParentReference
@@ -53,12 +59,12 @@ class Parent(Value, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return `namespace/name` of the Gateway or Service."""
+        """Return `namespace/name` of the parent."""
         return f"{self.key.namespace}/{self.key.name}"
 
 
 class Attachment(NamedTuple):
-    """The attachment of a route to one listener of a Gateway, with the hosts that match both.
+    """The attachment of a route to one listener of a Gateway or ListenerSet, with the hosts that match both.
 
     It is not served if older routes have all of its connections.
     """
@@ -69,7 +75,7 @@ class Attachment(NamedTuple):
 
 
 class Link(NamedTuple):
-    """The relation of a route to one parent: its attachments to a Gateway, or the ports of a Service.
+    """The relation of a route to one parent: its attachments to listeners, or the ports of a Service.
 
     With a `refusal`, it has none of them. `note` is a finding that does not prevent the route from being accepted.
     """
@@ -81,8 +87,8 @@ class Link(NamedTuple):
     note: Finding | None = None
 
 
-Place: TypeAlias = tuple[Key, str] | PortRef
-"""A listener, as the key of its Gateway and its name, or a Service port."""
+Place: TypeAlias = ListenerPlace | PortRef
+"""A listener or a Service port."""
 
 
 class AttachedRoute(NamedTuple):
@@ -99,33 +105,88 @@ class AttachedRoute(NamedTuple):
 
 
 class Parents:
-    """The Gateways of headgate's classes and the Services, to which routes can attach.
+    """The Gateways of headgate's classes, their ListenerSets and the Services, to which routes can attach.
 
-    `offered` has the ports of Services with their protocols. Of the snapshot, only the kinds in `READ` are used.
-    `findings` are about Gateways and their classes.
+    `offered` has the ports of Services with their protocols, and `sets` the ListenerSets. Of the snapshot, only the kinds in
+    `READ` are used. `plans` has the listeners by Gateway and ListenerSet, and `attached_sets` the ListenerSets of each Gateway.
+    `served` has the ports of Gateways. `findings` are about Gateways, their classes and ListenerSets.
     """
 
-    READ = (ConfigMap, Gateway, GatewayClass, Namespace, ReferenceGrant, Secret, Service)
+    READ = (*SetParents.READ, ConfigMap, ListenerSet, Service)
 
-    def __init__(self, snapshot: Snapshot, offered: Iterable[tuple[PortRef, Protocol]], settings: Settings) -> None:
-        self.snapshot = snapshot
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        offered: Iterable[tuple[PortRef, Protocol]],
+        settings: Settings,
+        sets: SharedMap[Key, PlannedSet],
+    ) -> None:
+        self.snapshot, self.sets = snapshot, sets
         self.ports: Mapping[str, list[tuple[PortRef, Protocol]]] = defaultdict(list)  # by Service
         for ref, protocol in offered:
             self.ports[ref.service].append((ref, protocol))
         gateways = own_gateways(snapshot)
         self.states = gateway_states(snapshot, gateways, settings)
-        self.plans = {key: plan_listeners(snapshot, key, gateway, settings) for key, gateway in gateways.items()}
+        own = {key: plan_listeners(snapshot, key, gateway, settings) for key, gateway in gateways.items()}
+        listeners = merged(own, sets)
+        self.plans, self.attached_sets = listeners
+        self.served = tuple(served_ports(self.states, listeners))
         states, plans = self.states.values(), [plan for several in self.plans.values() for plan in several]
         self.findings: Sequence[Finding] = [
             *class_findings(snapshot),
             *(finding for own in states for finding in (*own.refusals, *own.missing_addresses, *own.ignored_fields)),
             *(finding for plan in plans for finding in (*plan.faults, *plan.warnings)),
+            *(planned.refusal for planned in sets.values() if planned.refusal),
         ]
 
+    def gateway_of(self, parent: Key) -> Key:
+        """Return the Gateway of a Gateway or ListenerSet."""
+        planned = self.sets.get(parent)
+        return planned.gateway if planned else parent
 
-def attach(parents: Parents, _key: Key, route: CompiledRoute) -> AttachedRoute:
-    """Attach a route to all of its parents that headgate serves."""
-    return linked(parents, route, _links(parents, route))
+    def changed_since(self, before: "Parents") -> AbstractSet[Key] | None:
+        """Return the Gateways and ListenerSets to which routes may attach in another way than `before`; None for all parents."""
+        same_kinds = all(
+            self.snapshot.source(kind) == before.snapshot.source(kind) for kind in (Gateway, Namespace, Service)
+        )
+        invalid = (parents.snapshot.source(ListenerSet).mistakes for parents in (before, self))
+        if not same_kinds or operator.ne(*invalid) or self.ports != before.ports or self.states != before.states:
+            return None
+        plans, gone = replaced(before.plans, self.plans)
+        sets, gone_sets = replaced(before.sets, self.sets)
+        changed = {key for key, plan in plans.items() if before.plans.get(key) != plan}
+        return {*changed, *gone, *sets, *gone_sets}
+
+
+class AttachedRoutes(NamedTuple):
+    """All routes, attached to `parents`."""
+
+    parents: Parents | None
+    routes: SharedMap[Key, CompiledRoute]
+    attached: SharedMap[Key, AttachedRoute]
+
+
+def attached_routes(last: AttachedRoutes, parents: Parents, routes: SharedMap[Key, CompiledRoute]) -> AttachedRoutes:
+    """Attach all routes. Results of `last` remain if neither the route nor a parent of it has changed."""
+    if last.parents is parents:
+        moved: AbstractSet[Key] | None = frozenset()
+    else:
+        moved = parents.changed_since(last.parents) if last.parents else None
+    changed, gone = replaced({} if moved is None else last.routes, routes)
+    if moved is None:
+        gone = [key for key in last.attached if key not in routes]
+    elif moved:
+        changed |= {
+            key: route
+            for key, route in routes.items()
+            if not moved.isdisjoint(parent.key for parent in _parents(route))
+        }
+    new: dict[Key, AttachedRoute] = {}
+    for key, route in changed.items():
+        attached_route = linked(parents, route, _links(parents, route))
+        if last.attached.get(key) != attached_route:
+            new[key] = attached_route
+    return AttachedRoutes(parents, routes, last.attached.edited(new, gone))
 
 
 def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> AttachedRoute:
@@ -151,17 +212,23 @@ def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
         yield from ((port, "") for port in link.ports)
 
 
-def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
+def _parents(route: CompiledRoute) -> Iterator[Parent]:
     for index, ref in enumerate(route.parents):
         group = SERVICE.group if ref.group == _CORE else ref.group
-        parent = Parent(index, ref, Key(group, ref.kind, ref.namespace or route.key.namespace, ref.name))
-        if (group, ref.kind) == (SERVICE.group, SERVICE.kind):
+        yield Parent(index, ref, Key(group, ref.kind, ref.namespace or route.key.namespace, ref.name))
+
+
+def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
+    for parent in _parents(route):
+        kind = parent.key.group, parent.key.kind
+        if kind == (SERVICE.group, SERVICE.kind):
             yield _to_service(parents, route, parent)
-        elif (group, ref.kind) == (GROUP, "Gateway"):
-            if parent.key in parents.plans:
-                yield _to_gateway(parents, route, parent)
-            elif parent.key not in parents.snapshot.objects:  # a Gateway of another class has another controller
-                yield Link(parent, refusal=_no_gateway(parents.snapshot, route.key, parent))
+        elif parent.key in parents.plans:
+            yield _to_listeners(parents, route, parent)
+        elif refused := parents.sets.get(parent.key, _NO_SET).refusal:
+            yield Link(parent, refusal=_not_attached(route.key, parent, refused))
+        elif kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects:  # others have another controller
+            yield Link(parent, refusal=_no_parent(parents.snapshot, route.key, parent))
 
 
 def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
@@ -177,6 +244,7 @@ def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
     return ParentStatus(
         about=route.key,
         index=link.parent.index,
+        gateway=_name(parents.gateway_of(link.parent.key)) if link.parent.key in parents.plans else "",
         parent=link.parent.key,
         conditions=conditions,
         ports=link.ports if route.usable else (),
@@ -188,26 +256,35 @@ def _programmed_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return ("",) if any(host.startswith("*") for host in hosts) else hosts
 
 
-def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
+def _name(key: Key) -> str:
+    return f"{key.namespace}/{key.name}"
+
+
+def _not_attached(about: Key, parent: Parent, refused: Finding) -> Finding:
+    message = f"{parent.key} is not attached to a Gateway, so no proxy has the route: {refused.message}"
+    return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message, (parent.key,))
+
+
+def _no_parent(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
     invalid = parent.key in snapshot.mistakes
     what, fix = ("is not valid", "correct it") if invalid else ("not found", "create it or correct the name")
     message = f"{parent.key} {what}, so the route is not attached to it; {fix}"
     return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
 
 
-def _to_gateway(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
-    """Attach a route to the listeners of a Gateway that match its parentRef and allow it."""
+def _to_listeners(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
+    """Attach a route to the listeners of a Gateway or ListenerSet that match its parentRef and allow it."""
     plans, section, port = parents.plans[parent.key], parent.ref.section_name, parent.ref.port
     named = [plan for plan in plans if section in {"", plan.listener.name} and port in {None, plan.listener.port}]
     if not named:
         offered = ", ".join(f"{plan.listener.name} (port {plan.listener.port})" for plan in plans)
-        message = f"Gateway {parent.name} has no such listener; its listeners are: {offered or 'none'}"
+        message = f"{parent.key} has no such listener; its listeners are: {offered or 'none'}"
         return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message))
     allowed = [plan for plan in named if _allows(parents.snapshot, plan, route.key, parent.key.namespace)]
     if not allowed:
         message = (
-            f"no listener of Gateway {parent.name} allows {route.key.kind}s from namespace {route.key.namespace}; change "
-            "allowedRoutes of a listener (by default it allows routes from the Gateway's own namespace)"
+            f"no listener of {parent.key} allows {route.key.kind}s from namespace {route.key.namespace}; change "
+            f"allowedRoutes of a listener (by default it allows routes from the {parent.key.kind}'s own namespace)"
         )
         return Link(parent, refusal=Finding(route.key, Reason.NOT_ALLOWED_BY_LISTENERS, parent.field, message))
     attachments = (Attachment(plan.listener.name, attached_hosts(plan.host, route.hostnames)) for plan in allowed)
@@ -234,24 +311,17 @@ def intersection(first: str, second: str) -> str:
     return first if host_fits(second, first) else ""
 
 
-def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, gateway_namespace: str) -> bool:
+def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, parent_namespace: str) -> bool:
     if about.kind not in plan.kinds:
         return False
     namespaces = plan.listener.allowed_routes.namespaces
     if namespaces.from_ == "All":
         return True
     if namespaces.from_ == "Same":
-        return about.namespace == gateway_namespace
+        return about.namespace == parent_namespace
     if namespaces.from_ != "Selector" or namespaces.selector is None:
         return False
-    return selects(namespaces.selector, _labels(snapshot, about.namespace))
-
-
-def _labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
-    """Return the labels of a namespace, with the name label that every namespace has."""
-    stored = snapshot.objects.get(Key("", "Namespace", "", namespace))
-    own = stored.metadata.labels if isinstance(stored, Namespace) else {}
-    return {"kubernetes.io/metadata.name": namespace} | own
+    return selects(namespaces.selector, namespace_labels(snapshot, about.namespace))
 
 
 def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:

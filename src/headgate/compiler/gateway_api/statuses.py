@@ -1,6 +1,7 @@
 """Build the status conditions of routes and Gateways; the plane adds times and the state of proxies."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from headgate.compiler.gateway_api.backend_shares import failure
 from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
@@ -17,6 +18,7 @@ _REASON_WORDS = {  # reasons with another name in the Gateway API
 }
 _LISTENER_CONFLICTS = {Reason.LISTENER_PROTOCOL_CONFLICT, Reason.LISTENER_HOSTNAME_CONFLICT}
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
+_LISTENERS_NOT_VALID = "ListenersNotValid"
 _UNACCEPTED = {
     True: "the Gateway is not accepted; proxies that run already keep their parameters",
     False: "the Gateway is not accepted",
@@ -47,26 +49,86 @@ def route_conditions(
     return tuple(conditions)
 
 
+class OutcomePlace(NamedTuple):
+    """The Gateway of listeners, its ports that proxies serve, and its number of ListenerSets; None if they are of one."""
+
+    gateway: Key
+    ports: frozenset[int]
+    sets: int | None
+
+
 def gateway_outcome(
     key: Key,
     state: GatewayState,
     plans: Sequence[ListenerPlan],
     *,
     attached: Mapping[str, int],
-    ports: tuple[int, ...],
+    place: OutcomePlace,
 ) -> GatewayOutcome:
-    """Return the status of a Gateway; `attached` has the numbers of attached routes by listener."""
+    """Return the status of a Gateway or ListenerSet; `attached` has the numbers of attached routes by listener."""
+    ports = tuple(sorted({plan.listener.port for plan in plans if plan.served} & place.ports))
+    is_set = place.sets is None
     listeners = tuple(
         ListenerOutcome(
             name=plan.listener.name,
+            port=plan.listener.port,
+            host=plan.host,
+            is_served=plan.served,
+            secrets=tuple(certificate.secret for certificate in plan.certificates),
             attached=attached.get(plan.listener.name, 0),
             kinds=tuple((GROUP, kind) for kind in plan.kinds),
-            conditions=_listener_conditions(plan, _waiting(state, plan, ports)),
+            conditions=_listener_conditions(plan, _waiting(state, plan, ports), is_set=is_set),
         )
         for plan in plans
     )
-    conditions = tuple(_gateway_conditions(state, plans, ports))
-    return GatewayOutcome(about=key, ports=ports, listeners=listeners, conditions=conditions)
+    conditions = _set_conditions(state, place.gateway, plans) if is_set else _gateway_conditions(state, plans)
+    return GatewayOutcome(
+        about=key,
+        gateway=f"{place.gateway.namespace}/{place.gateway.name}",
+        sets=place.sets,
+        ports=ports,
+        listeners=listeners,
+        conditions=(*conditions, *_without_proxy(state, plans, ports)),
+    )
+
+
+def refused_outcome(refusal: Finding) -> GatewayOutcome:
+    """Return the status of a ListenerSet that is not attached to its Gateway."""
+    conditions = tuple(_unmet(kind, refusal.reason.value, joined([refusal])) for kind in ("Accepted", "Programmed"))
+    return GatewayOutcome(about=refusal.about, gateway="", sets=None, ports=(), listeners=(), conditions=conditions)
+
+
+def _unmet(kind: str, reason: str, message: str) -> StatusCondition:
+    return StatusCondition(type=kind, status=False, reason=reason, message=message)
+
+
+def _set_conditions(state: GatewayState, gateway: Key, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
+    """Yield the conditions of a ListenerSet: it is accepted if one of its listeners is valid."""
+    faults = [fault for plan in plans for fault in plan.faults]
+    if state.refusals:
+        message = f"{gateway} is not accepted; see its condition Accepted"
+        yield from (_unmet(kind, "ParentNotAccepted", message) for kind in ("Accepted", "Programmed"))
+    elif not any(plan.served for plan in plans):
+        yield from (_unmet(kind, _LISTENERS_NOT_VALID, joined(faults)) for kind in ("Accepted", "Programmed"))
+    elif faults:
+        yield StatusCondition(type="Accepted", status=True, reason=_LISTENERS_NOT_VALID, message=joined(faults))
+    else:
+        yield _first("Accepted", [], success=f"all listeners are valid, and added to those of {gateway}")
+
+
+def _without_proxy(
+    state: GatewayState, plans: Sequence[ListenerPlan], ports: Sequence[int]
+) -> Iterable[StatusCondition]:
+    """Yield the condition Programmed of valid listeners without a proxy: without an address, or before a TCPRoute is attached."""
+    if state.refusals or not any(plan.served for plan in plans):
+        return
+    unusable = [finding for finding in state.missing_addresses if finding.reason is Reason.ADDRESS_NOT_USABLE]
+    if unusable:
+        yield _first("Programmed", unusable, success="")
+    elif not state.address:
+        yield _unmet("Programmed", Reason.ADDRESS_NOT_ASSIGNED.value, "the Gateway has no address of its own")
+    elif not ports:
+        yield _unmet("Programmed", "Pending", _NO_ROUTE)
 
 
 def _waiting(state: GatewayState, plan: ListenerPlan, ports: Sequence[int]) -> str:
@@ -76,9 +138,7 @@ def _waiting(state: GatewayState, plan: ListenerPlan, ports: Sequence[int]) -> s
     return _NO_ROUTE if state.address else "the Gateway has no address yet; see its condition Programmed"
 
 
-def _gateway_conditions(
-    state: GatewayState, plans: Sequence[ListenerPlan], ports: Sequence[int]
-) -> Iterable[StatusCondition]:
+def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
     if state.refusals:
         yield _first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
@@ -89,25 +149,16 @@ def _gateway_conditions(
         yield _first("Accepted", [], success="all listeners are valid", notes=state.ignored_fields)
     else:
         message = joined([*faults, *state.ignored_fields])
-        yield StatusCondition(type="Accepted", status=served, reason="ListenersNotValid", message=message)
+        yield StatusCondition(type="Accepted", status=served, reason=_LISTENERS_NOT_VALID, message=message)
     if not served:
-        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="no listener is valid")
-    elif missing_addresses := [
-        finding for finding in state.missing_addresses if finding.reason is Reason.ADDRESS_NOT_USABLE
-    ]:
-        yield _first("Programmed", missing_addresses, success="")
-    elif not state.address:
-        message = "the Gateway has no address of its own"
-        yield StatusCondition(
-            type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message
-        )
-    elif not ports:
-        yield StatusCondition(type="Programmed", status=False, reason="Pending", message=_NO_ROUTE)
+        yield _unmet("Programmed", "Invalid", "no listener is valid")
 
 
-def _listener_conditions(plan: ListenerPlan, waiting: str) -> tuple[StatusCondition, ...]:
+def _listener_conditions(plan: ListenerPlan, waiting: str, *, is_set: bool) -> tuple[StatusCondition, ...]:
+    """Return the conditions of a listener. In a ListenerSet, a listener with a conflict is not accepted."""
     findings = [*plan.faults, *plan.warnings]
-    accepted = [finding for finding in findings if finding.reason in _LISTENER_ACCEPTED]
+    unaccepted = _LISTENER_ACCEPTED | (_LISTENER_CONFLICTS if is_set else set())
+    accepted = [finding for finding in findings if finding.reason in unaccepted]
     conflicts = [finding for finding in findings if finding.reason in _LISTENER_CONFLICTS]
     refs = [finding for finding in findings if finding.reason not in _LISTENER_ACCEPTED | _LISTENER_CONFLICTS]
     conditions = [
@@ -121,10 +172,10 @@ def _listener_conditions(plan: ListenerPlan, waiting: str) -> tuple[StatusCondit
         ),
     ]
     if not plan.served:
-        message = f"the listener is not served: {joined(plan.faults)}"
-        conditions.append(StatusCondition(type="Programmed", status=False, reason="Invalid", message=message))
+        reason = _REASON_WORDS[conflicts[0].reason] if conflicts and is_set else "Invalid"
+        conditions.append(_unmet("Programmed", reason, f"the listener is not served: {joined(plan.faults)}"))
     elif waiting:
-        conditions.append(StatusCondition(type="Programmed", status=False, reason="Pending", message=waiting))
+        conditions.append(_unmet("Programmed", "Pending", waiting))
     return tuple(conditions)
 
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from cryptography import x509
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Compiled, Finding
 from headgate.identity.certificates import validity
-from headgate.kinds import GATEWAY
 from headgate.model.routing import GatewayPort
 from headgate.resources.meta import Key, timestamp
 
@@ -34,22 +33,28 @@ class _Validity(NamedTuple):
         return f"expires at {timestamp(self.end)}, and clients refuse it then: replace it" if now >= self.notice else ""
 
 
-def certificate_expiry(ports: Sequence[GatewayPort], now: float) -> tuple[Finding, ...]:
-    """Return a finding for each Secret of a Gateway whose certificate has expired, expires soon, or is not valid yet.
+def certificate_expiry(compiled: Compiled, now: float) -> tuple[Finding, ...]:
+    """Return a finding for each Secret of a listener whose certificate has expired, expires soon, or is not valid yet.
 
-    Soon means 7 days, or a tenth of the whole validity if that is less. `now` is in seconds since the epoch.
+    The finding is about the Gateway or ListenerSet of the listener. Soon means 7 days, or a tenth of the whole validity if that
+    is less. `now` is in seconds since the epoch.
     """
-    expiring: dict[tuple[str, str], Finding] = {}
-    for port, secret, valid in _certificates(ports):
+    problems: dict[tuple[str, str], str] = {}
+    for port, secret, valid in _certificates(compiled.mesh.gateways):
         if problem := valid.problem(now):
-            expiring[port.gateway, secret] = Finding(
-                about=Key(GATEWAY, "Gateway", *port.gateway.split("/")),
-                reason=Reason.CERTIFICATE_EXPIRES,
-                field="",
-                message=f"the certificate in Secret {secret} {problem}",
-                related=(Key("", "Secret", *secret.split("/")),),
-            )
-    return tuple(expiring.values())
+            problems[port.gateway, secret] = problem
+    owners = compiled.report.certificate_owners() if problems else {}
+    return tuple(
+        Finding(
+            about=owner,
+            reason=Reason.CERTIFICATE_EXPIRES,
+            field="",
+            message=f"the certificate in Secret {secret} {problem}",
+            related=(Key("", "Secret", *secret.split("/")),),
+        )
+        for (gateway, secret), problem in problems.items()
+        for owner in owners[gateway, secret]
+    )
 
 
 def next_change(ports: Sequence[GatewayPort], now: float) -> float | None:

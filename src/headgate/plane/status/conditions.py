@@ -93,8 +93,7 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
 
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
     """Return the ports of a route's parent where the route applies; those of a Gateway with their hosts."""
-    gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-    return [*parent.ports, *(GatewayRef(gateway, *host) for host in parent.gateway_hosts)]
+    return [*parent.ports, *(GatewayRef(parent.gateway, *host) for host in parent.gateway_hosts)]
 
 
 def by_condition(

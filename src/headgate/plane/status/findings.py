@@ -51,16 +51,13 @@ Its arguments are node ID, type URL and resource name.
 def origins(compiled: Compiled) -> Origin:
     """Return a function that finds the object from which a resource comes.
 
-    Routes and clusters come from their TrafficSplit or route object. Listeners and certificates of a Gateway come from
-    the Gateway. Other resources of a Service port come from the Service. A sidecar's inbound resources and certificate
+    Routes and clusters come from their TrafficSplit or route object. Listeners of a Gateway come from
+    the Gateway, and certificates from the Gateway or ListenerSet that refers to them. Other resources of a Service port come from the Service. A sidecar's inbound resources and certificate
     come from its pod. For all other resources of a gateway's proxy, the function returns a key of kind Proxy.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
-    showing = {
-        names.secret(shown.secret): Key(GATEWAY, "Gateway", *port.gateway.split("/"))
-        for port in compiled.mesh.gateways
-        for _, shown in port.tls
-    }
+    by_secret = compiled.report.certificate_owners().items()
+    showing = {names.secret(secret): about for (_, secret), (about, *_) in by_secret}
     return lambda node_id, type_url, name: showing.get(name) or _origin(node_id, type_url, name, owners)
 
 

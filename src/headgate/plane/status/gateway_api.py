@@ -1,4 +1,4 @@
-"""Computes the statuses of GatewayClasses, Gateways and routes, except the addresses of a Gateway."""
+"""Computes the statuses of GatewayClasses, Gateways, ListenerSets and routes, except the addresses of a Gateway."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -41,20 +41,21 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 
 
 def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a Gateway; None for a foreign class, or while its generation is not compiled yet."""
+    """Return the whole status of a Gateway or ListenerSet.
+
+    Return None for a foreign class, or while its generation is not compiled yet.
+    """
     outcome = report.gateway
     generation = generation_of(obj)
     if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
-    name = f"{outcome.about.namespace}/{outcome.about.name}"
-    ports = {written["name"]: written["port"] for written in obj["spec"]["listeners"]}
-    refs = {port: GatewayRef(name, port) for port in outcome.ports}
+    refs = {port: GatewayRef(outcome.gateway, port) for port in outcome.ports}
 
     rejected = [finding for finding in report.findings if finding.reason in _REJECTIONS]
 
     def listener(served: ListenerOutcome) -> Mapping[str, Any]:
-        ref = refs.get(ports[served.name])
+        ref = refs.get(served.port) if served.is_served else None
         conditions = _with_progress(_listener_with_rejections(served, rejected), [ref] if ref else [], inputs)
         old = _of_listener(before, served.name)
         return {
@@ -69,6 +70,7 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
         **before,
         "conditions": timed_rows(conditions, before.get("conditions"), generation=generation, now=inputs.time),
         "listeners": [listener(served) for served in outcome.listeners],
+        **({"attachedListenerSets": outcome.sets} if outcome.sets is not None else {}),
     }
 
 

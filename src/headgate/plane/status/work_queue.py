@@ -31,7 +31,7 @@ PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
 RECONNECT_SECONDS = 1.0  # the wait for a proxy whose stream has ended: it reconnects, for example with a new token
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
-_GATEWAY = (GATEWAY, "Gateway")
+_GATEWAYS = {(GATEWAY, "Gateway"), (GATEWAY, "ListenerSet")}
 
 
 class ReportIndex:
@@ -121,9 +121,8 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
             if isinstance(place, GatewayRef):
                 yield from (place._replace(host=""), place._replace(host=place.host or WILDCARDS))
     if report.gateway:
-        about = report.gateway.about
+        gateway = report.gateway.gateway
         for port in report.gateway.ports:
-            gateway = f"{about.namespace}/{about.name}"
             yield from (GatewayRef(gateway, port), GatewayRef(gateway, port, WILDCARDS))
 
 
@@ -174,7 +173,7 @@ class WriterStep(Enum):
 class StatusQueue:
     """The objects whose status is to be computed, and when each object and each other step of the writer is due.
 
-    `next` returns changed objects first, and those of a full pass last. Changed Gateways come before all other objects:
+    `next` returns changed objects first, and those of a full pass last. Changed Gateways and ListenerSets come before all other objects:
     their numbers of attached routes would otherwise wait for the statuses of these routes. An object that `add` or `hold`
     has queued for later is among the changed ones once it is due. Pass each new observation to `observe`, then compute the
     status of the objects that `next` returns.
@@ -275,9 +274,9 @@ class StatusQueue:
                 del self._due[key]
 
     def _put_first(self, keys: Iterable[Key]) -> None:
-        """Queue objects before those already in the queue, and all changed Gateways before them."""
+        """Queue objects before those already in the queue, and all changed Gateways and ListenerSets before them."""
         changed = {**dict.fromkeys(keys), **self._changed}
-        gateways = (key for key in changed if (key.group, key.kind) == _GATEWAY)
+        gateways = (key for key in changed if (key.group, key.kind) in _GATEWAYS)
         self._changed = {**dict.fromkeys(gateways), **changed}
 
     @property

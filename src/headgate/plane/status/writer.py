@@ -60,6 +60,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (SPLIT, "TrafficSplit"): split_status,
     (GATEWAY, "GatewayClass"): class_status,
     (GATEWAY, "Gateway"): gateway_status,
+    (GATEWAY, "ListenerSet"): gateway_status,
     **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,
@@ -225,7 +226,7 @@ class StatusWriter:
         for finding in (
             *refusals(compiled, proxies),
             *faults(self._loop.credentials.faults.get()),
-            *certificate_expiry(compiled.mesh.gateways, time.time()),
+            *certificate_expiry(compiled, time.time()),
             *dropped_copies(compiled.mesh, self._counted.dropped.get()),
             *chain.from_iterable(cell.get() for cell in self._ports.findings),
         ):

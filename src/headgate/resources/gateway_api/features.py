@@ -38,6 +38,7 @@ EXTENDED = frozenset(
         "HTTPRouteRetryBackendTimeout",
         "HTTPRouteRetryConnectionError",
         "HTTPRouteSchemeRedirect",
+        "ListenerSet",
         "MeshClusterIPMatching",
         "MeshHTTPRouteBackendRequestHeaderModification",
         "MeshHTTPRouteNamedRouteRule",

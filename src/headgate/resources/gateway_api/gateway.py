@@ -83,6 +83,19 @@ class Listener(Input, frozen=True, kw_only=True):
         return self.protocol == "HTTPS" or (self.protocol == "TLS" and not passes)
 
 
+class ListenerNamespaces(Input, frozen=True, kw_only=True):
+    """The namespaces whose ListenerSets may add listeners to a Gateway."""
+
+    from_: Literal["All", "Selector", "Same", "None"] = field(name="from", default="None")
+    selector: LabelSelector | None = None
+
+
+class AllowedListeners(Input, frozen=True, kw_only=True):
+    """The ListenerSets that may add listeners to a Gateway: by default, none."""
+
+    namespaces: ListenerNamespaces = ListenerNamespaces()
+
+
 class GatewayAddress(Input, frozen=True, kw_only=True):
     """A requested or assigned address of a Gateway. Without a value, any address of the type is requested."""
 
@@ -102,10 +115,11 @@ class Infrastructure(Input, frozen=True, kw_only=True):
 
 
 class GatewaySpec(Input, frozen=True, kw_only=True):
-    """`spec` of a Gateway: its class, listeners and requested addresses."""
+    """`spec` of a Gateway: its class, listeners, the ListenerSets that may add some, and requested addresses."""
 
     gateway_class_name: str
     listeners: tuple[Listener, ...] = ()
+    allowed_listeners: AllowedListeners = AllowedListeners()
     addresses: tuple[GatewayAddress, ...] = ()
     infrastructure: Infrastructure = Infrastructure()
 
@@ -138,6 +152,14 @@ _WITHOUT_HOSTNAME = frozenset({"TCP", "UDP"})
 
 def gateway_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a Gateway that its schema can't express."""
+    yield from listener_causes(obj)
+    yield from _selector_causes(
+        part(part(part(obj, "spec"), "allowedListeners"), "namespaces"), "spec.allowedListeners"
+    )
+
+
+def listener_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in the listeners of a Gateway or a ListenerSet that its schema can't express."""
     listeners = part(obj, "spec").get("listeners")
     yield from _clashes(listeners)
     for index, listener in rows(listeners):
@@ -181,9 +203,12 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
             f"{where}.hostname",
             f"is not possible with protocol {protocol}: its connections carry no host name; leave it out",
         )
-    namespaces = part(part(listener, "allowedRoutes"), "namespaces")
+    yield from _selector_causes(part(part(listener, "allowedRoutes"), "namespaces"), f"{where}.allowedRoutes")
+
+
+def _selector_causes(namespaces: Mapping[str, Any], where: str) -> Iterator[Cause]:
     if namespaces.get("from") == "Selector" and namespaces.get("selector") is None:
-        yield Cause(f"{where}.allowedRoutes.namespaces.selector", "is missing: `from: Selector` needs it")
+        yield Cause(f"{where}.namespaces.selector", "is missing: `from: Selector` needs it")
 
 
 KIND = Kind(
@@ -192,7 +217,7 @@ KIND = Kind(
     status=True,
     shape=Gateway,
     checks=gateway_causes,
-    unread=re.compile(r"spec\.(tls|allowedListeners)\b.*"),
+    unread=re.compile(r"spec\.tls\b.*"),
     columns=(
         NAME,
         Column("Class", cell=cells.at("spec.gatewayClassName")),

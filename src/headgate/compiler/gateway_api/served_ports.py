@@ -1,0 +1,77 @@
+"""The ports of Gateways that accept connections, each with its listeners: the Gateway's own and those of its ListenerSets."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
+from headgate.compiler.gateway_api.listener_sets import MergedListeners
+from headgate.model.host_names import fitting_names
+from headgate.model.routing import ListenerCertificate
+from headgate.resources.meta import Key
+
+ListenerPlace: TypeAlias = tuple[Key, str]
+"""A listener, as the key of its Gateway or ListenerSet, and its name."""
+OF_CONNECTIONS = frozenset({"TCP", "TLS"})
+"""The protocols of listeners whose requests proxies do not read."""
+
+
+class ServedPort:
+    """A port of a Gateway on its address, with the listeners that accept connections on it, in order of precedence."""
+
+    def __init__(self, gateway: Key, address: str, plans: Mapping[ListenerPlace, ListenerPlan]) -> None:
+        self.gateway = gateway
+        self.address = address
+        self.plans = plans
+        self.port = next(iter(plans.values())).listener.port
+        self.protocols = frozenset(plan.listener.protocol for plan in plans.values())
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether proxies read the requests of a listener."""
+        return not self.protocols <= OF_CONNECTIONS
+
+    @cached_property
+    def exact(self) -> Sequence[tuple[ListenerPlace, str, bool]]:
+        """The listeners for one full name each, with the name, and whether proxies read their requests."""
+        return [entry for entry in self._hosts if not entry[1].startswith("*")]
+
+    @cached_property
+    def wildcards(self) -> Sequence[tuple[ListenerPlace, str, bool]]:
+        """The listeners for several names, with their hostname, and whether proxies read their requests."""
+        return [entry for entry in self._hosts if entry[1].startswith("*")]
+
+    @cached_property
+    def hosts_below(self) -> Mapping[str, frozenset[str]]:
+        """The hostnames of listeners that fit the hostname of a listener for several names, by that hostname."""
+        wildcards = {host for _, host, _ in self.wildcards}
+        below: dict[str, list[str]] = {host: [] for host in wildcards}
+        for _, host, _ in self._hosts if wildcards else ():
+            for pattern in fitting_names(wildcards, host):
+                below[pattern].append(host)
+        return {pattern: frozenset(hosts) for pattern, hosts in below.items()}
+
+    @cached_property
+    def tls(self) -> tuple[tuple[str, ListenerCertificate], ...]:
+        """The certificates with the hostnames of their listeners, sorted by hostname."""
+        ended = sorted((plan for plan in self.plans.values() if plan.certificates), key=lambda plan: plan.host)
+        return tuple((plan.host, certificate) for plan in ended for certificate in plan.certificates)
+
+    @property
+    def _hosts(self) -> Iterator[tuple[ListenerPlace, str, bool]]:
+        for place, plan in self.plans.items():
+            yield place, plan.host, plan.listener.protocol not in OF_CONNECTIONS
+
+
+def served_ports(states: Mapping[Key, GatewayState], listeners: MergedListeners) -> Iterator[ServedPort]:
+    """Yield the ports of Gateways with an address, in order."""
+    for gateway, state in states.items():
+        if not (state.is_served and state.address):
+            continue
+        by_port: dict[int, dict[ListenerPlace, ListenerPlan]] = defaultdict(dict)
+        for parent in (gateway, *listeners.sets[gateway]):
+            for plan in listeners.plans[parent]:
+                if plan.served:
+                    by_port[plan.listener.port][parent, plan.listener.name] = plan
+        yield from (ServedPort(gateway, state.address, by_port[port]) for port in sorted(by_port))
