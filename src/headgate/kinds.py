@@ -6,6 +6,7 @@ The list includes kinds that headgate does not store, such as Deployment, becaus
 import msgspec
 
 GATEWAY = "gateway.networking.k8s.io"
+EXPERIMENTAL = "gateway.networking.x-k8s.io"  # of the Gateway API's kinds that begin with X
 SPLIT = "split.smi-spec.io"
 SPECS = "specs.smi-spec.io"
 ACCESS = "access.smi-spec.io"
@@ -58,6 +59,7 @@ NAMES = (
     KindNames(GATEWAY, "TCPRoute", "tcproutes"),
     KindNames(GATEWAY, "TLSRoute", "tlsroutes"),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
+    KindNames(EXPERIMENTAL, "XAuthorizationPolicy", "xauthorizationpolicies", ("xauthz",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),
     KindNames(SPECS, "HTTPRouteGroup", "httproutegroups", ("htr",)),
     KindNames(SPECS, "TCPRoute", "tcproutes", ("tr",)),

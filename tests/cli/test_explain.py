@@ -62,7 +62,7 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
         "\n"
         "At the pods\n"
         "  allowed    default/website-v2:8080, by mutual TLS\n"
-        "             no TrafficTarget selects the workload\n"
+        "             no TrafficTarget or XAuthorizationPolicy selects the workload\n"
         "\n"
         "Without a backend\n"
         "  if no backend has a ready endpoint and a weight above 0: 503 from the proxy\n"

@@ -233,7 +233,7 @@ def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
     assert (
         "At the pods\n"
         "  denied     default/bookstore-v1:8080, by mutual TLS\n"
-        "             no TrafficTarget allows this caller\n"
+        "             no TrafficTarget or XAuthorizationPolicy allows this caller\n"
         "             to allow it: add ServiceAccount default/thief to spec.sources of TrafficTarget default/buyer-to-books"
     ) in ended.out
     ended = run("explain", "GET", "http://bookstore:8080/books", "--from", "serviceaccount/buyer", "-f", EXAMPLE)

@@ -12,6 +12,8 @@ from tests.differential.worlds import SELDOM, TIMES
 from tests.make.objects import (
     Object,
     account_ref,
+    authorization_policy,
+    caller_rule,
     container,
     endpoint,
     endpoint_slice,
@@ -169,7 +171,7 @@ class Call(NamedTuple):
 
 @st.composite
 def access_worlds(draw: st.DrawFn) -> AccessWorld:
-    """Return a pod, its Services, and random TrafficTargets and TLSConfigs for it."""
+    """Return a pod, its Services, and random TrafficTargets, XAuthorizationPolicies and TLSConfigs for it."""
     objects, leads = [_pod(draw)], list[tuple[tuple[str, int], int]]()
     for name in SERVICES[: draw(st.integers(1, len(SERVICES)))]:
         places = draw(
@@ -179,6 +181,7 @@ def access_worlds(draw: st.DrawFn) -> AccessWorld:
         objects += _service(draw, name, places)
     audited = draw(st.sampled_from((st.just(value=False), st.just(value=False), st.just(value=True), st.booleans())))
     objects += [_target(draw, f"w{number}", audited) for number in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 0))))]
+    objects += [_policy(draw, f"p{number}", audited) for number in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2))))]
     objects += [_group(draw, name) for name in GROUPS[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
     objects += [_tcp_route(draw, name) for name in TCP_ROUTES[: draw(st.sampled_from((2, 2, 2, 2, 2, 1, 0)))]]
     if draw(SELDOM):
@@ -246,6 +249,31 @@ def _target(draw: st.DrawFn, name: str, audited: st.SearchStrategy[bool]) -> Obj
     return obj("TrafficTarget", name, version=f"access.smi-spec.io/{version}", metadata=metadata, **content)
 
 
+def _policy(draw: st.DrawFn, name: str, audited: st.SearchStrategy[bool]) -> Object:
+    """Return an XAuthorizationPolicy; `audited` draws whether it is in audit mode."""
+    written = [
+        caller_rule(*draw(POLICY_CALLERS), ports=draw(POLICY_PORTS))
+        for _ in range(0 if draw(SELDOM) else draw(st.integers(1, 2)))
+    ]
+    rules = [{**rule, "sources": None} if draw(SELDOM) else rule for rule in written]
+    labels = {"app": "other"} if draw(SELDOM) else draw(st.sampled_from(({}, {"app": "app"})))
+    annotations = headgate_keys(mode="audit") if draw(audited) else {}
+    return authorization_policy(name, labels, *rules, annotations=annotations)
+
+
+POLICY_PORTS = st.sampled_from(((), (), (8080,), (8080, 9090), (9090,), (80,), (7070, 8080)))
+POLICY_CALLERS = st.lists(
+    st.sampled_from(
+        (
+            *("a", "a", "b", "*", "blue/*", "blue/a", "gone", "headgate-system/gateway"),
+            "spiffe://cluster.local/ns/default/sa/a",
+            "spiffe://cluster.local/ns/default/sa",
+            "spiffe://other.local/ns/default/sa/a",
+        )
+    ),
+    max_size=3,
+    unique=True,
+)
 SOURCES = (*[("a", "")] * 6, ("b", ""), ("b", ""), ("a", "blue"), ("gateway", "headgate-system"), ("gone", ""))
 RULES = st.sampled_from(
     (

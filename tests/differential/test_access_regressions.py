@@ -20,6 +20,8 @@ from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STR
 from tests.make.objects import (
     Object,
     account_ref,
+    authorization_policy,
+    caller_rule,
     endpoint,
     endpoint_slice,
     headgate_keys,
@@ -48,10 +50,12 @@ def world(
     tls_mode: TlsMode | None = None,
     is_open: bool = False,
     mode: str = "enforce",
+    policies: Sequence[Object] = (),
 ) -> AccessWorld:
     """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute; `services` lead to its port 8080.
 
     With `is_open`, the pod has no TrafficTarget and allows all calls. `mode` is that of the TrafficTarget.
+    `policies` are XAuthorizationPolicies.
     """
     allowed = traffic_target(
         "w",
@@ -66,12 +70,14 @@ def world(
             "app",
             ADDRESS,
             account="a",
+            labels=APP,
             annotations=headgate_keys(sidecar_mode="explicit", application_ports="8080=member-0"),
         ),
         *(written for objects in services or [http()] for written in objects),
         http_route_group("g", {"m": match or {}}),
         smi_tcp_route("t", *ports),
         *([] if is_open else [allowed]),
+        *policies,
     ]
     tls_modes = {POD: tls_mode} if tls_mode else {}
     by_key = {key_of(written): written for written in objects}
@@ -124,6 +130,52 @@ def test_an_audit_marks_what_it_would_refuse(sidecar_lab, caller, target, marked
     check(sidecar_lab, workload, made)
     assert expected(workload, made).arrives
     assert expected(workload, made).audited is (marked or caller != "a")
+
+
+APP = {"app": "app"}
+ANY_SOURCE = {}
+POLICY_CALLS = [
+    (caller_rule("a"), {"a"}),
+    (caller_rule("b", "spiffe://cluster.local/ns/default/sa/a"), {"a", "b"}),
+    (caller_rule("*"), {"a", "b"}),
+    (caller_rule("*", "b", "blue/*"), {"a", "b", "blue"}),
+    (caller_rule(), set()),
+    (ANY_SOURCE, {"a", "b", "blue", PLAINTEXT}),
+    (caller_rule("a", ports=[8080]), {"a"}),
+    (caller_rule("a", ports=[80, 9090]), set()),
+]
+"""Rules of an XAuthorizationPolicy, and the callers that they allow at port 8080, to which port 80 of a Service leads."""
+
+
+@pytest.mark.parametrize(("rule", "allowed"), POLICY_CALLS)
+@pytest.mark.parametrize("called", [http, tcp])
+def test_an_authorization_policy_allows_its_sources_on_its_ports(sidecar_lab, called, rule, allowed):
+    """GEP-3779: absent sources are all callers, in plaintext too, and empty ones are none. Ports are those of the pod."""
+    workload = sidecar_lab.serve(world(called(), policies=[authorization_policy("p", APP, rule)], is_open=True))
+    for caller in ("a", "b", "blue", PLAINTEXT):
+        made = call(caller=caller, service=None if caller == PLAINTEXT else ("s1", 80))
+        check(sidecar_lab, workload, made)
+        assert expected(workload, made).arrives is (caller in allowed)
+
+
+def test_policies_and_traffic_targets_add_up(sidecar_lab):
+    """D21: the TrafficTarget allows `a` one path; the policy allows `b` all requests, and no other pod selects `blue`."""
+    policies = [authorization_policy("p", APP, caller_rule("b")), authorization_policy("closed", {})]
+    workload = sidecar_lab.serve(world(match={"pathRegex": "/a"}, policies=policies))
+    for caller, target, arrives in (("a", "/a", True), ("a", "/b", False), ("b", "/b", True), ("blue", "/a", False)):
+        made = call(target, caller=caller)
+        check(sidecar_lab, workload, made)
+        assert expected(workload, made).arrives is arrives
+
+
+@pytest.mark.parametrize(("mode", "arrives"), [("audit", True), ("enforce", False)])
+def test_a_policy_in_audit_mode_closes_no_pod(sidecar_lab, mode, arrives):
+    """A policy without rules allows nothing; in audit mode, the sidecar marks what it would refuse."""
+    policy = authorization_policy("p", APP, annotations=headgate_keys(mode=mode))
+    workload = sidecar_lab.serve(world(policies=[policy], is_open=True))
+    check(sidecar_lab, workload, call())
+    assert expected(workload, call()).arrives is arrives
+    assert expected(workload, call()).audited is arrives
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import CALLER, RAW, ROUTES, SERVER, WEB, ask, open_connections
 from tests.e2e.running_mesh import RunningMesh
+from tests.make.objects import authorization_policy, caller_rule, manifest
 from tests.waiting import until
 from tests.xds.proxies import Proxy, rejection
 
@@ -59,6 +60,29 @@ def test_a_changed_traffic_target_denies_requests_on_open_connections(mesh: Runn
     assert mesh.complaints == []
     for name in ("web", "raw"):
         mesh.delete(f"traffictarget/{name}-callers")
+    until(lambda: mesh.send(1, mesh.request(SERVER, 8080)) == {SERVER: 1})
+
+
+def test_an_authorization_policy_allows_its_callers_at_its_ports(mesh: RunningMesh) -> None:
+    """GEP-3779: the sidecars of the selected pods decide requests and connections by the caller's ServiceAccount and the port."""
+    with open_connections(mesh) as (web, raw):
+        for rule, web_status, opens in (
+            (caller_rule(CALLER), 200, True),
+            (caller_rule("*", ports=[rig.PORTS["http"]]), 200, False),
+            (caller_rule("another-account"), 403, False),
+            ({}, 200, True),
+        ):
+            mesh.submit(manifest(authorization_policy("server", {"app": SERVER}, rule)))
+            assert "1 of 1" in rig.headgate_wait(mesh, "xauthorizationpolicy/server")
+            assert ask(mesh, web).status == web_status
+            mesh.network.run(rig.close(raw))
+            assert (ask(mesh, raw).answered_by == SERVER) is opens
+    assert rig.plaintext_answer(rig.pod_address(rig.only_pod(mesh, SERVER))) == b"HTTP/1.1 200 OK"
+    (ancestor,) = mesh.get("xauthorizationpolicy/server")["status"]["ancestors"]
+    assert {row["type"]: row["status"] for row in ancestor["conditions"]} == dict.fromkeys(
+        ("Accepted", "Programmed", "ResolvedRefs"), "True"
+    )
+    mesh.delete("xauthorizationpolicy/server")
     until(lambda: mesh.send(1, mesh.request(SERVER, 8080)) == {SERVER: 1})
 
 

@@ -56,7 +56,7 @@ def test_an_open_workload_has_a_policy_that_allows_all():
 def test_a_closed_workload_without_rules_denies_all(access):
     found = rbac.request_rules(access, PORT)
     assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
-    assert rbac.allowed_identities(access, PORT) == ()
+    assert rbac.allowed_sources(access, PORT) == ()
 
 
 def test_only_the_uri_san_of_a_certificate_is_an_identity():
@@ -72,26 +72,26 @@ def test_only_the_uri_san_of_a_certificate_is_an_identity():
 def test_a_traffic_targets_port_means_the_pods_port(port, fits):
     """2.3: the number of a Service port is ignored, even if that port leads to the pod's port."""
     assert bool(rbac.request_rules(closed(access_grant(match=ANY, port=port)), PORT).policies) == fits
-    assert (rbac.allowed_identities(closed(access_grant(ports=(), port=port)), PORT) == (ONE,)) == fits
+    assert (rbac.allowed_sources(closed(access_grant(ports=(), port=port)), PORT) == (ONE,)) == fits
 
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
 def test_a_tcp_route_names_the_pods_port_or_a_tcp_services_port(port, fits):
     """R68, R69: the ports of HTTP Services are ignored."""
-    assert (rbac.allowed_identities(closed(access_grant(ports=(1, port))), PORT) == (ONE,)) == fits
+    assert (rbac.allowed_sources(closed(access_grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
 def test_request_rules_allow_no_connections_and_connection_rules_no_requests():
     """R69."""
-    assert rbac.allowed_identities(closed(access_grant(match=ANY)), PORT) == ()
+    assert rbac.allowed_sources(closed(access_grant(match=ANY)), PORT) == ()
     assert not rbac.request_rules(closed(access_grant(ports=())), PORT).policies
 
 
-def test_allowed_identities_are_the_union_of_all_connection_rules():
+def test_allowed_sources_are_the_union_of_all_connection_rules():
     access = closed(
         access_grant(ports=(), sources=(TWO,)), access_grant(ports=(8080,), sources=(ONE, TWO)), access_grant(match=ANY)
     )
-    assert rbac.allowed_identities(access, PORT) == (ONE, TWO)
+    assert rbac.allowed_sources(access, PORT) == (ONE, TWO)
 
 
 def test_a_rule_with_query_parameters_allows_nothing():

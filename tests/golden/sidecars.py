@@ -31,6 +31,7 @@ _EVERYWHERE = {
     "track_per_rule_stats",
     "upgrade_configs",
 }
+_MAPS = frozenset({"map", "policies"})  # whose order differs from run to run
 _ORDER = ("Secret", "Cluster", "Listener", "RouteConfiguration")
 _LINE = 140
 _INLINE = 110
@@ -84,6 +85,8 @@ def _short(value: Any) -> Any:
     if not isinstance(value, dict):
         return value.strip() if isinstance(value, str) else value
     found = {key: _short(item) for key, item in value.items() if key not in _EVERYWHERE}
+    for name in _MAPS & found.keys():
+        found[name] = dict(sorted(found[name].items()))
     if value.keys() == {"name", "typed_config"}:
         return {value["name"].removeprefix("envoy."): found["typed_config"]}
     return found

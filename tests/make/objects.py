@@ -243,6 +243,30 @@ def traffic_target(
     return with_spec("TrafficTarget", name, {"destination": to, "sources": callers, "rules": list(rules)}, more)
 
 
+def authorization_policy(name: str, labels: Mapping[str, str], *rules: Mapping[str, Any], **more: Any) -> Object:
+    """Return an XAuthorizationPolicy of the pods with `labels`; rules are values of `caller_rule`."""
+    target = {"group": "", "kind": "Pod", "selector": {"matchLabels": dict(labels)}}
+    return with_spec(
+        "XAuthorizationPolicy", name, {"targetRefs": [target], "action": "ALLOW", "rules": list(rules)}, more
+    )
+
+
+def caller_rule(*callers: str, ports: Iterable[int] = ()) -> Object:
+    """Return a rule of an XAuthorizationPolicy: callers are SPIFFE IDs, or names of ServiceAccounts, as `name` or `namespace/name`."""
+    rule: Object = {"sources": list(map(_source, callers))}
+    return rule | ({"networkAttributes": {"ports": list(ports)}} if ports else {})
+
+
+def _source(caller: str) -> Object:
+    if caller.startswith("spiffe://"):
+        return {"type": "SPIFFE", "spiffe": caller}
+    namespace, _, name = caller.rpartition("/")
+    return {
+        "type": "ServiceAccount",
+        "serviceAccount": {"name": name} | ({"namespace": namespace} if namespace else {}),
+    }
+
+
 def http_rule(group: str, *matches: str) -> Object:
     """Return a rule of a TrafficTarget that names an HTTPRouteGroup, and some of its matches."""
     return {"kind": "HTTPRouteGroup", "name": group} | ({"matches": list(matches)} if matches else {})

@@ -63,6 +63,13 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "rules": [{"kind": "TCPRoute", "name": "web"}],
         }
     },
+    ("gateway.networking.x-k8s.io", "XAuthorizationPolicy"): {
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}}],
+            "action": "ALLOW",
+            "rules": [{"sources": [{"type": "ServiceAccount", "serviceAccount": {"name": "client"}}]}],
+        }
+    },
     ("headgate.dev", "TLSConfig"): {
         "spec": {"subjectNames": ["foo"], "selector": {"matchLabels": {"app": "web"}}},
     },

@@ -174,7 +174,7 @@ def test_a_denied_request_gets_the_reason_of_the_closest_rule():
     assert (found.origin, found.rule) == (None, "")
     expected = "TrafficTarget default/test, http-route/version: path is '/other', wanted regex (?:/version).*"
     assert found.why == expected
-    assert ask(identity=SA_3).why == "no TrafficTarget allows this caller"
+    assert ask(identity=SA_3).why == "no TrafficTarget or XAuthorizationPolicy allows this caller"
     other_rules = "the rules for this caller apply to other ports or another protocol"
     assert ask(granted(port=9090)).why == other_rules
     assert "plaintext has none" in ask(identity="").why
@@ -229,7 +229,7 @@ def test_an_audited_workload_says_which_rule_allows_a_request_or_why_it_would_be
     found = ask(AUDITED, target="/version")
     assert (found.origin, found.rule) == (TEST, "http-route/version")
     assert (
-        "audit mode: the workload would refuse it, because no TrafficTarget allows this caller"
+        "audit mode: the workload would refuse it, because no TrafficTarget or XAuthorizationPolicy allows this caller"
         in ask(AUDITED, SA_3).why
     )
 

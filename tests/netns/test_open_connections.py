@@ -26,7 +26,7 @@ from tests.netns.objects import ALL_STRICT, ECHO_ONE, GREETING, GRPC, served
 from tests.netns.traffic import PATIENCE_S, Application, Relay, Stream, connect
 from tests.wire import Address, send
 
-from headgate.resources.smi.traffic_target import MODE
+from headgate.resources.audit_mode import MODE
 
 STREAMS = Address("10.96.0.40", 80)
 PORT, NEW_PORT = 8081, 8082

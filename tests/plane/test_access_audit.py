@@ -10,8 +10,8 @@ from headgate.plane.access_audit import STEADY_S, AccessAuditor, outcomes
 from headgate.plane.access_calls import CallFinder
 from headgate.plane.status.audit import conditions, refused_calls
 from headgate.plane.status.audit_outcome import AuditOutcome
+from headgate.resources.audit_mode import RefusedCaller
 from headgate.resources.meta import Key
-from headgate.resources.smi.traffic_target import RefusedCaller
 from headgate.telemetry.access_records import AccessRecords
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index

@@ -72,7 +72,7 @@ def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
         ("Canary", "gateway", "set spec.gateway"),
         ("Service", "sticky", "write it on a TrafficSplit"),
         ("HTTPRoute", "no-endpoints", "write it on a TrafficSplit"),
-        ("TrafficSplit", "mode", "write it on a TrafficTarget"),
+        ("TrafficSplit", "mode", "write it on a XAuthorizationPolicy or TrafficTarget"),
         ("TrafficSplit", "gateway", "write it on a Service"),
         ("TrafficSplit", "retry", "write it on a Service"),
     ],

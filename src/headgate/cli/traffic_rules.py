@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.kinds import ACCESS, SPECS
+from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.call_records import CallRecord
 from headgate.resources.meta import Object
 from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_TARGET
-from headgate.resources.smi.traffic_target import AUDIT, MODE
 
 ALL_REQUESTS, ALL_CONNECTIONS = "all-requests", "all-connections"
 _LONGEST_NAME = 240  # so that a name with a port has at most 253 characters

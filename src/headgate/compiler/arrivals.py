@@ -9,6 +9,7 @@ from msgspec import structs
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.unenforced import cause_at
+from headgate.model.access import Grant
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.authorization import Authorization, authorize, grants_allowing, port_of, protocol_at
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
@@ -17,6 +18,7 @@ from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
 from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
 from headgate.resources.meta import Key, Value
+from headgate.resources.registry import AUTHORIZATION_POLICY
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 
@@ -138,7 +140,7 @@ class Arrivals:
         if not mutual_tls:
             return answer, self._identity_remedy(workload)
         targets = [
-            f"TrafficTarget {grant.origin.namespace}/{grant.origin.name}"
+            f"{_sources_field(grant)} of {grant.origin}"
             for grant in grants_allowing(workload, endpoint.port, protocol=protocol, request=request)
         ]
         return answer, self._authorization_remedy(workload, targets)
@@ -160,7 +162,7 @@ class Arrivals:
         source = f"ServiceAccount {caller.namespace}/{caller.name}"
         if targets:
             named = " or ".join(dict.fromkeys(targets))
-            return f"add {source} to spec.sources of {named}, or create a TrafficTarget for it"
+            return f"add {source} to {named}, or create a TrafficTarget for it"
         return (
             f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
             f"source {source} and a rule that matches the request"
@@ -179,6 +181,12 @@ class Arrivals:
         if workload.tls_mode is workload.target_tls_mode:
             return "mutual TLS is off for this workload"
         return "its migration to mutual TLS is in progress, and some proxies are not ready"
+
+
+def _sources_field(grant: Grant) -> str:
+    if grant.origin.kind == AUTHORIZATION_POLICY.kind:
+        return f"spec.{grant.requests[0].name}.sources"
+    return "spec.sources"
 
 
 def _forwarded(request: Request, protocol: Protocol) -> Request:

@@ -71,6 +71,7 @@ from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.listener_set import ListenerSet
+from headgate.resources.gateway_api.authorization_policy import AuthorizationPolicy
 from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.mesh.sidecar import Sidecar
@@ -86,7 +87,7 @@ from headgate.shared_map import SharedMap
 CONNECTION_SHARE = 4
 """A connection lasts at most one fourth of a certificate's lifetime. A certificate that is renewed in time always has
 at least two fifths of its lifetime left, so it stays valid until the end of each connection that starts with it."""
-POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
+POLICY_KINDS = (TLSConfig, TrafficTarget, AuthorizationPolicy, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
 _ROUTES = {kind: kind.shape for kind in ROUTES if kind.shape}
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})

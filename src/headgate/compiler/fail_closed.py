@@ -1,10 +1,13 @@
-"""Keep the restrictive part of an invalid TrafficTarget, TLSConfig or Pod, so that a mistake permits no traffic.
+"""Keep the restrictive part of an invalid access policy, TLSConfig or Pod, so that a mistake permits no traffic.
 
-A TrafficTarget with a readable destination keeps its pods closed and allows nothing. A TLSConfig with a readable
+A TrafficTarget or XAuthorizationPolicy whose pods are readable keeps them closed and allows nothing. A TLSConfig with a readable
 selector keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is
 ignored. A pod keeps its sidecar but loses its excluded ports, because callers would send plaintext to a pod without a
 sidecar.
 """
+
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -12,12 +15,19 @@ from headgate.errors import DecodeError
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
+from headgate.resources.gateway_api.authorization_policy import (
+    AuthorizationPolicy,
+    AuthorizationPolicySpec,
+    PolicyTarget,
+)
 from headgate.resources.mesh.tls_config import PodSelector, TLSConfig, TLSConfigSpec
-from headgate.resources.meta import Metadata, Object, Resource, part
+from headgate.resources.meta import Metadata, Object, Resource, part, rows
 from headgate.resources.registry import find_written
+from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.traffic_target import Destination, TrafficTarget, TrafficTargetSpec
 
-ACCOUNT = "ServiceAccount"
+ACCOUNT, POD, ALLOW = "ServiceAccount", "Pod", "ALLOW"
+S = TypeVar("S", bound=LabelSelector)
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that headgate writes
 
@@ -27,10 +37,12 @@ def restrictive_part(obj: Object) -> Resource | None:
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = part(obj, "metadata").get("namespace") or "default"
     metadata = Metadata(namespace=str(namespace), name=str(part(obj, "metadata").get("name")))
-    if kind is None or kind.shape not in {TrafficTarget, TLSConfig, MeshPod}:
+    if kind is None or kind.shape not in {TrafficTarget, AuthorizationPolicy, TLSConfig, MeshPod}:
         return None
     if kind.shape is MeshPod:
         return _pod(obj)
+    if kind.shape is AuthorizationPolicy:
+        return _policy(obj, metadata)
     return _target(obj, metadata) if kind.shape is TrafficTarget else _config(obj, metadata)
 
 
@@ -43,17 +55,33 @@ def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
     return TrafficTarget(metadata=metadata, spec=spec)
 
 
+def _policy(obj: Object, metadata: Metadata) -> AuthorizationPolicy | None:
+    """Return the policy with those of its selectors that are readable, and without rules."""
+    targets = [target for _, target in rows(part(obj, "spec").get("targetRefs"))]
+    selectors = [_selector(target.get("selector"), LabelSelector) for target in targets if target.get("kind") == POD]
+    readable = tuple(PolicyTarget(kind=POD, selector=selector) for selector in selectors if selector)
+    if not readable:
+        return None
+    return AuthorizationPolicy(metadata=metadata, spec=AuthorizationPolicySpec(target_refs=readable, action=ALLOW))
+
+
 def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
-    selector = part(obj.get("spec"), "selector")
-    if not selector or not selector.keys() <= {"matchLabels", "matchExpressions"}:
+    written = part(obj.get("spec"), "selector")
+    readable = _selector(written, PodSelector) if written else None
+    return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=readable)) if readable else None
+
+
+def _selector(written: object, shape: type[S]) -> S | None:
+    """Return a selector; None if it is not readable."""
+    if not isinstance(written, Mapping) or not written.keys() <= {"matchLabels", "matchExpressions"}:
         return None
     try:
-        readable = msgspec.convert(selector, PodSelector)
+        readable = msgspec.convert(written, shape)
     except msgspec.ValidationError:
         return None
     if any(requirement.operator not in _OPERATORS for requirement in readable.match_expressions):
         return None
-    return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=readable))
+    return readable
 
 
 def _pod(obj: Object) -> MeshPod | None:

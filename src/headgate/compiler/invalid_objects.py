@@ -7,6 +7,7 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.resources import mesh_keys
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
+from headgate.resources.gateway_api.authorization_policy import AuthorizationPolicy
 from headgate.resources.meta import Key, Resource
 from headgate.resources.smi.traffic_target import TrafficTarget
 
@@ -38,6 +39,8 @@ def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
     left = snapshot.fail_closed.get(key)
     if isinstance(left, TrafficTarget):
         return f"; until it is corrected, ServiceAccount {left.spec.destination.name} stays closed and this object allows nothing"
+    if isinstance(left, AuthorizationPolicy):
+        return "; until it is corrected, its pods stay closed and this object allows nothing"
     if isinstance(left, MeshPod):
         return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
     return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""

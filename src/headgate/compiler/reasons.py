@@ -80,6 +80,7 @@ class Reason(enum.Enum):
     TOO_MANY_MATCHES = "TooManyMatches"
     COPIES_DROPPED = "CopiesDropped"
     NO_PODS = "NoPods"
+    NO_CALLERS = "NoCallers"
     NOT_ENFORCED = "NotEnforced"
     RULE_NOT_FOUND = "RuleNotFound"
     RULE_NOT_APPLICABLE = "RuleNotApplicable"
@@ -180,12 +181,13 @@ _MEANINGS = {
         Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
         Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
-        Reason.AUDIT_WITHOUT_EFFECT: "The TrafficTarget is in audit mode, but another one or --access deny closes the same pods.",
+        Reason.AUDIT_WITHOUT_EFFECT: "The object is in audit mode, but another one or --access deny closes the same pods.",
         Reason.GATEWAY_BYPASSED: "The Service requests a gateway, but clients without a sidecar reach its own endpoints past it.",
-        Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; the rule allows nothing.",
+        Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol or the number of the rule, or no caller has its identity; it allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {
         Reason.NO_PODS: "The object selects no pod, so it has no effect yet.",
+        Reason.NO_CALLERS: "No pod runs as the ServiceAccount of a source, so the source allows no caller yet.",
     },
     (Severity.NOTE, ConditionType.PROGRAMMED): {
         Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are rounded to multiples of 1/10 000.",

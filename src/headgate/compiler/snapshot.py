@@ -14,6 +14,7 @@ from headgate.resources.discovery.endpoint_slice import EndpointSlice
 from headgate.resources.gateway_api.reference_grant import ReferenceGrant
 from headgate.resources.meta import Key, Resource
 from headgate.resources.registry import KINDS
+from headgate.resources.selectors import LabelSelector, selects
 from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.shared_map import SharedMap, replaced
 
@@ -212,6 +213,14 @@ def of_sources(sources: Iterable[KindSource]) -> Snapshot:
         {key: causes for source in sources for key, causes in source.mistakes.items()},
         fail_closed={key: resource for source in sources for key, resource in source.fail_closed.items()},
     )
+
+
+def selected_pods(snapshot: Snapshot, namespace: str, selector: LabelSelector) -> tuple[str, ...]:
+    """Return the pods of a namespace that a selector selects. The index finds those with its labels."""
+    labeled = snapshot.selected(namespace, selector.match_labels)
+    if not selector.match_expressions:
+        return labeled
+    return tuple(name for name in labeled if selects(selector, snapshot.pods[name].metadata.labels))
 
 
 def has_same_objects(snapshot: Snapshot, other: Snapshot) -> bool:

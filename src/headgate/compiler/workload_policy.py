@@ -1,4 +1,4 @@
-"""Apply TLSConfigs (mutual TLS, R72 to R78) and TrafficTargets (authorization, R68 to R70, D21) to workloads."""
+"""Apply TLSConfigs (mutual TLS, R72 to R78) and access policies (authorization, R68 to R70, D21) to workloads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,10 +7,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.compiler import unenforced
+from headgate.compiler.authorization_policies import TARGETS, AuthorizationPolicies
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import named_matches
 from headgate.compiler.report import Finding, SelectedPods, pod_list
-from headgate.compiler.snapshot import Snapshot, account_of
+from headgate.compiler.snapshot import Snapshot, account_of, selected_pods
 from headgate.compiler.unenforced import EffectTexts
 from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
@@ -18,12 +19,12 @@ from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
 from headgate.model.identities import spiffe_id
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.routing import InboundPort, Workload
+from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.meta import Key
-from headgate.resources.selectors import LabelSelector, selects
 from headgate.resources.smi.port_routes import TCPRoute
-from headgate.resources.smi.traffic_target import AUDIT, MODE, Rule, TrafficTarget
+from headgate.resources.smi.traffic_target import Rule, TrafficTarget
 from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"
@@ -59,11 +60,13 @@ class TrafficTargets:
                 self._grants[_account(key, left)] += ()
                 self._enforced.setdefault(_account(key, left), key)
 
-    def access(self, account: str) -> Access:
-        """Return the authorization of a ServiceAccount's pods: the grants of all TrafficTargets for it (D21)."""
-        closed = account in self._enforced or self._settings.access == "deny"
-        audited = account in self._grants and not closed
-        return Access(closed=closed, grants=tuple(self._grants.get(account, ())), audited=audited)
+    def grants(self, account: str) -> Sequence[Grant]:
+        """Return the grants of all TrafficTargets for a ServiceAccount's pods (D21)."""
+        return self._grants.get(account, ())
+
+    def closing(self, account: str) -> Key | None:
+        """Return a TrafficTarget that closes the pods of a ServiceAccount; None if there is none."""
+        return self._enforced.get(account)
 
     def is_selected(self, account: str) -> bool:
         """Return whether a TrafficTarget has the ServiceAccount as its destination."""
@@ -111,18 +114,6 @@ class TrafficTargets:
             defined = ", ".join(full_name.partition("/")[2] for full_name in matches) or "none"
             message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; its matches are: {defined}"
             self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
-
-    def without_audit(self) -> Iterator[Finding]:
-        """Yield a finding for each TrafficTarget in audit mode whose destination is closed nevertheless."""
-        for key, account in self.accounts.items():
-            if self._snapshot.objects[key].metadata.annotations.get(MODE) == AUDIT and self.access(account).closed:
-                yield Finding(key, Reason.AUDIT_WITHOUT_EFFECT, AUDIT_FIELD, self._closed_message(account))
-
-    def _closed_message(self, account: str) -> str:
-        other = self._enforced.get(account)
-        cause = f"{other} is enforced for the same pods" if other else "headgate runs with --access deny"
-        fix = f"annotate {other} with {MODE}: {AUDIT} too" if other else "run it with --access selected"
-        return f"{cause}, so requests that no TrafficTarget allows are refused, and this one audits nothing; to audit, {fix}"
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
         """Yield a finding for each rule whose protocol no port of its destination has.
@@ -203,25 +194,17 @@ def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPor
     )
 
 
-def _selected_pods(snapshot: Snapshot, namespace: str, selector: LabelSelector) -> tuple[str, ...]:
-    """Return the pods of a namespace that a selector selects. The index finds those with its labels."""
-    labeled = snapshot.selected(namespace, selector.match_labels)
-    if not selector.match_expressions:
-        return labeled
-    return tuple(name for name in labeled if selects(selector, snapshot.pods[name].metadata.labels))
-
-
 class TlsConfigs:
     """All TLSConfigs (004; R73, R75, R78, D17). `pods` has the pods (`namespace/pod`) that each TLSConfig selects."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
         self.pods = {
-            key: _selected_pods(snapshot, key.namespace, config.spec.selector) for key, config in self._configs.items()
+            key: selected_pods(snapshot, key.namespace, config.spec.selector) for key, config in self._configs.items()
         }
         left = [(key, config) for key, config in snapshot.fail_closed.items() if isinstance(config, TLSConfig)]
         self._strict = {
-            name for key, config in left for name in _selected_pods(snapshot, key.namespace, config.spec.selector)
+            name for key, config in left for name in selected_pods(snapshot, key.namespace, config.spec.selector)
         }
         self._of_pod: dict[str, list[Key]] = defaultdict(list)
         for key, names in self.pods.items():
@@ -261,6 +244,69 @@ class TlsConfigs:
         return Finding(key, Reason.SUBJECTS_MERGED, "spec.subjectNames", message, related=(other,))
 
 
+class Policies(NamedTuple):
+    """All access policies: the TrafficTargets of ServiceAccounts, and the XAuthorizationPolicies that select pods by labels."""
+
+    snapshot: Snapshot
+    settings: Settings
+    targets: TrafficTargets
+    by_labels: AuthorizationPolicies
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, settings: Settings) -> "Policies":
+        """Return the access policies of a snapshot."""
+        return cls(snapshot, settings, TrafficTargets(snapshot, settings), AuthorizationPolicies(snapshot, settings))
+
+    def is_selected(self, pod: str, account: str) -> bool:
+        """Return whether an access policy selects a pod."""
+        return self.targets.is_selected(account) or self.by_labels.is_selected(pod)
+
+    def access(self, pod: str, account: str) -> Access:
+        """Return the authorization of a pod: the sum of all grants. One enforced policy is enough to close the pod (D21)."""
+        closed = bool(self._closing(pod, account)) or self.settings.access == "deny"
+        grants = (*self.targets.grants(account), *self.by_labels.grants(pod))
+        return Access(closed=closed, grants=grants, audited=self.is_selected(pod, account) and not closed)
+
+    def pods(self) -> Mapping[Key, tuple[str, ...]]:
+        """Return the pods (`namespace/pod`) that each access policy selects."""
+        accounts = self.targets.accounts.items()
+        return {key: self.snapshot.pods_of_account.get(account, ()) for key, account in accounts} | self.by_labels.pods
+
+    def without_audit(self, pods: Mapping[Key, tuple[str, ...]]) -> Iterator[Finding]:
+        """Yield a finding for each policy in audit mode with pods that are closed nevertheless."""
+        for key, names in pods.items():
+            if self.snapshot.objects[key].metadata.annotations.get(MODE) != AUDIT:
+                continue
+            own = self.targets.accounts.get(key, "")
+            places = [("", own), *((name, account_of(name, self.snapshot.pods[name])) for name in names)]
+            other = next(filter(None, (self._closing(*place) for place in places)), None)
+            if other or self.settings.access == "deny":
+                yield Finding(key, Reason.AUDIT_WITHOUT_EFFECT, AUDIT_FIELD, _closed_message(other))
+
+    def texts(self, key: Key) -> tuple[str, EffectTexts]:
+        """Return the field that selects the pods of a policy, and the texts of the messages about them."""
+        account = self.targets.accounts.get(key)
+        unselected = (
+            f"no pod runs as ServiceAccount {account}; set serviceAccountName in the pod template, or correct the name"
+            if account
+            else f"no pod in namespace {key.namespace} has these labels; correct the selector, or wait for the pods"
+        )
+        return DESTINATION if account else TARGETS, EffectTexts(
+            unselected,
+            without_sidecar="every client may send any request",
+            bypassed="every client may send any request to this port",
+        )
+
+    def _closing(self, pod: str, account: str) -> Key | None:
+        return self.targets.closing(account) or self.by_labels.closing(pod)
+
+
+def _closed_message(other: Key | None) -> str:
+    cause = f"{other} is enforced for the same pods" if other else "headgate runs with --access deny"
+    fix = f"annotate {other} with {MODE}: {AUDIT} too" if other else "run it with --access selected"
+    return f"{cause}, so requests that no policy allows are refused, and this one audits nothing; to audit, {fix}"
+
+
 class PolicyResult(NamedTuple):
     """The workloads with their policies, findings about the policies, and the pods that each policy selects."""
 
@@ -281,46 +327,43 @@ def apply_policies(
     `pod_ports` has the pod ports of each Service; `tls_modes` has the active mode of each workload whose mTLS
     migration is not finished.
     """
-    configs, targets = TlsConfigs(snapshot), TrafficTargets(snapshot, settings)
+    configs, policies = TlsConfigs(snapshot), Policies.of(snapshot, settings)
+    targets = policies.targets
     applied = {}
     for workload in workloads:
         account = account_of(workload.name, snapshot.pods[workload.name])
-        target = _target(workload.name, account, configs, targets=targets, settings=settings)
+        is_selected = policies.is_selected(workload.name, account)
+        target = _target(configs.is_selected(workload.name), settings, is_selected=is_selected)
         applied[workload.name] = structs.replace(
             workload,
             target_tls_mode=target,
             tls_mode=tls_modes.get(workload.name, target),
             subjects=configs.subjects(workload.name),
-            access=targets.access(account),
+            access=policies.access(workload.name, account),
         )
-    pods = {key: snapshot.pods_of_account.get(account, ()) for key, account in targets.accounts.items()}
-    about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
+    pods = policies.pods()
+    about_policies = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
-    by_target = {key: [applied[name] for name in names if name in applied] for key, names in pods.items()}
-    selecting = {name for chosen in (*about_targets, *about_configs) for name in chosen.workloads}
+    by_policy = {key: [applied[name] for name in names if name in applied] for key, names in pods.items()}
+    selecting = {name for chosen in (*about_policies, *about_configs) for name in chosen.workloads}
     bypasses = unenforced.bypasses(
         snapshot, pod_ports, [workload for name, workload in applied.items() if name in selecting], settings
     )
     findings = [
         *targets.findings,
-        *targets.without_audit(),
-        *targets.not_applicable(by_target),
+        *policies.by_labels.findings,
+        *policies.without_audit(pods),
+        *targets.not_applicable(by_policy),
+        *policies.by_labels.not_applicable(by_policy),
         *configs.merged(applied),
     ]
-    for chosen in about_targets:
-        findings += unenforced.findings(chosen, DESTINATION, bypasses, _target_texts(targets.accounts[chosen.about]))
+    for chosen in about_policies:
+        field, texts = policies.texts(chosen.about)
+        findings += unenforced.findings(chosen, field, bypasses, texts)
     for chosen in about_configs:
         findings += unenforced.findings(chosen, SELECTOR, bypasses, _config_texts(chosen.about.namespace))
-    selected = sorted([*about_targets, *about_configs], key=lambda chosen: chosen.about)
+    selected = sorted([*about_policies, *about_configs], key=lambda chosen: chosen.about)
     return PolicyResult(tuple(applied.values()), tuple(findings), tuple(selected))
-
-
-def _target_texts(account: str) -> EffectTexts:
-    return EffectTexts(
-        f"no pod runs as ServiceAccount {account}; set serviceAccountName in the pod template, or correct the name",
-        without_sidecar="every client may send any request",
-        bypassed="every client may send any request to this port",
-    )
 
 
 def _config_texts(namespace: str) -> EffectTexts:
@@ -332,12 +375,12 @@ def _config_texts(namespace: str) -> EffectTexts:
     )
 
 
-def _target(pod: str, account: str, configs: TlsConfigs, *, targets: TrafficTargets, settings: Settings) -> TlsMode:
-    """Return the TLS mode that a workload should reach.
+def _target(has_config: bool, settings: Settings, *, is_selected: bool) -> TlsMode:  # noqa: FBT001
+    """Return the TLS mode that a workload should reach, by whether a TLSConfig or an access policy selects it.
 
-    A TrafficTarget needs mutual TLS, because only a certificate identifies a caller.
+    An access policy needs mutual TLS, because only a certificate identifies a caller.
     """
-    if configs.is_selected(pod):
+    if has_config:
         return TlsMode.STRICT
     default = _TLS_MODES[settings.mtls]
-    return TlsMode.PERMISSIVE if default is TlsMode.PLAIN and targets.is_selected(account) else default
+    return TlsMode.PERMISSIVE if default is TlsMode.PLAIN and is_selected else default

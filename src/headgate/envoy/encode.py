@@ -40,6 +40,7 @@ from headgate.envoy.view import (
     mesh_settings,
 )
 from headgate.memo import LastBuilds, Stages
+from headgate.model.access import source_includes
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.model.routing import Frontend, HostRoutes, Mesh
@@ -229,7 +230,9 @@ class CommonResources:
 
     def visible_to(self, identity: str, namespace: str) -> Configuration:
         """Return the resources for proxies with an identity; Services of `namespace` also have their short names."""
-        visible = tuple(self._restricted.get(identity, ()))
+        including = (source for source in self._beginnings if source_includes(source, identity))
+        services = [name for source in (identity, *including) for name in self._restricted.get(source, ())]
+        visible = tuple(dict.fromkeys(services))
         short_names_of = namespace if namespace in self._with_local_names else ""
         key = (self._kind, visible, short_names_of)
         if key not in self._found:
@@ -262,12 +265,17 @@ class CommonResources:
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
-        """The Services that only some identities may call, by identity."""
+        """The Services that only some identities may call, by source (`model.access.source_includes`)."""
         services: dict[str, list[str]] = defaultdict(list)
         for service, identities in self._allowed_sources.items():
             for identity in identities or ():
                 services[identity].append(service)
         return services
+
+    @cached_property
+    def _beginnings(self) -> Sequence[str]:
+        """The sources that stand for all ServiceAccounts of a namespace."""
+        return [source for source in self._restricted if source.endswith("*")]
 
     @cached_property
     def _with_local_names(self) -> Mapping[str, Sequence[Frontend]]:

@@ -11,7 +11,7 @@ Envoy connects to the application only after the handshake, and on ports that ar
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.envoy import inbound_connections, names, pb, tap, traffic_stats
+from headgate.envoy import inbound_connections, names, pb, rbac, tap, traffic_stats
 from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import ALPN, HANDSHAKE_MS, connection_manager
 from headgate.envoy.inbound_connections import PREFIX, forward
@@ -22,7 +22,7 @@ from headgate.envoy.traces import SpanResource, trace_requests
 from headgate.envoy.unrouted import second_attempt
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.envoy.values import duration
-from headgate.model.access import Access
+from headgate.model.access import ANY_CALLER, Access
 from headgate.model.authorities import server_name
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.routing import InboundPort, PortProtocol
@@ -154,12 +154,13 @@ class _Chains:
         return pb.FilterChain(name=f"{self._name}/{name}", filter_chain_match=match)
 
     def _unauthenticated(self) -> pb.Filter:
-        """Return the filter of connections without mTLS; no rule of a closed workload allows them.
+        """Return the filter of connections without mTLS; only a rule for all callers of a closed workload allows them.
 
         The server's proxy counts them. Connections with mTLS are counted by the client's proxy.
         """
         port = str(self._port.port)
-        if self._settings.access.closed:
+        access = self._settings.access
+        if access.closed and ANY_CALLER not in rbac.allowed_sources(access, self._port):
             return forward(names.MISSING, traffic_stats.denied_connections(port))
         return forward(names.inbound(self._ref), traffic_stats.plaintext_connections(port))
 

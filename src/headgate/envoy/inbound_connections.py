@@ -1,6 +1,6 @@
 """Render a sidecar's inbound connections on ports that are not HTTP, and the identities that may open them (R68 to R70).
 
-A closed workload has a filter chain for each allowed identity. Envoy ends the connections of a filter chain within seconds after the chain changes (`--drain-time-s`). The chain that
+A closed workload has a filter chain for each allowed source: an identity, all identities of a namespace, or all callers. Envoy ends the connections of a filter chain within seconds after the chain changes (`--drain-time-s`). The chain that
 accepts mTLS therefore contains no access rules. It hands each connection to a listener inside the proxy, which
 selects a chain by the identity in the client's certificate. A change to the rules adds and removes such chains: Envoy
 ends the connections of removed identities, and no other ones. Without this listener, the connection is closed.
@@ -8,7 +8,7 @@ ends the connections of removed identities, and no other ones. Without this list
 The application is connected only in the chain of an identity, so a server that speaks first sends nothing to other clients.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from headgate.envoy import inside, names, pb, rbac, traffic_stats
@@ -16,7 +16,7 @@ from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.filter_state import value
 from headgate.envoy.names import InboundRef
 from headgate.envoy.traffic_stats import IDENTITY, IDENTITY_KEY, SOURCE, SOURCE_KEY
-from headgate.model.access import Access
+from headgate.model.access import ANY_CALLER, Access
 from headgate.model.routing import InboundPort
 
 DESTINATION_KEY = "envoy.network.transport_socket.original_dst_address"
@@ -27,16 +27,16 @@ _REFUSED = "refused"
 
 
 class AllowedCallers(NamedTuple):
-    """The identities that may connect to a port of the pod."""
+    """The sources (`model.access.source_includes`) that may connect to a port of the pod."""
 
     port: int
-    identities: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 def parts(ref: InboundRef, port: InboundPort, access: Access) -> Iterator[Part]:
     """Yield the listener that selects a chain by identity, and the cluster that leads to it."""
     name = names.callers(ref)
-    allowed = AllowedCallers(port.port, rbac.allowed_identities(access, port))
+    allowed = AllowedCallers(port.port, rbac.allowed_sources(access, port))
     yield Part(CLUSTER, name, inside.cluster, (name,))
     yield Part(LISTENER, name, listener, (name, names.inbound(ref), allowed), (names.inbound(ref),))
 
@@ -64,26 +64,42 @@ def hand_over(*, redirected: bool) -> pb.Filter:
 
 
 def listener(name: str, application: str, allowed: AllowedCallers) -> pb.Listener:
-    """Return the listener; each allowed identity has a chain that leads to the cluster `application`."""
+    """Return the listener; each allowed source has a chain that leads to the cluster `application`."""
     denied = traffic_stats.denied_callers(str(allowed.port))
     refused = pb.FilterChain(name=_REFUSED, filters=[forward(names.MISSING, denied)])
-    chains = [pb.FilterChain(name=identity, filters=[forward(application)]) for identity in allowed.identities]
+    chains = [pb.FilterChain(name=source, filters=[forward(application)]) for source in allowed.sources]
     return pb.Listener(
         name=name,
         internal_listener=pb.Listener.InternalListenerConfig(),
         filter_chains=[refused, *chains],
-        filter_chain_matcher=_by_identity(allowed.identities),
+        filter_chain_matcher=_by_identity(allowed.sources),
     )
 
 
-def _by_identity(identities: Iterable[str]) -> pb.XdsMatcher:
-    def choose(chain: str) -> pb.XdsMatcher.OnMatch:
-        name = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=chain)))
-        return pb.XdsMatcher.OnMatch(action=name)
-
-    matcher = pb.XdsMatcher(on_no_match=choose(_REFUSED))
-    state = pb.XdsTypedExtension(name="identity", typed_config=pb.pack(pb.FilterStateInput(key=IDENTITY_KEY)))
-    for identity in identities:
-        matcher.matcher_tree.input.CopyFrom(state)
-        matcher.matcher_tree.exact_match_map.map[identity].CopyFrom(choose(identity))
+def _by_identity(sources: Collection[str]) -> pb.XdsMatcher:
+    """Return the matcher that selects a chain: by the whole identity, else by its beginning, else the chain for all callers."""
+    beginnings = {source[:-1]: source for source in sources if source.endswith("*") and source != ANY_CALLER}
+    exact = {source: source for source in sources if not source.endswith("*")}
+    matcher = pb.XdsMatcher(on_no_match=_choose(ANY_CALLER if ANY_CALLER in sources else _REFUSED))
+    if beginnings:
+        tree = pb.XdsMatcher.MatcherTree(input=_identity(), prefix_match_map=_choices(beginnings))
+        matcher.matcher_tree.CopyFrom(tree)
+    if exact and beginnings:
+        matcher = pb.XdsMatcher(on_no_match=pb.XdsMatcher.OnMatch(matcher=matcher))
+    if exact:
+        tree = pb.XdsMatcher.MatcherTree(input=_identity(), exact_match_map=_choices(exact))
+        matcher.matcher_tree.CopyFrom(tree)
     return matcher
+
+
+def _identity() -> pb.XdsTypedExtension:
+    return pb.XdsTypedExtension(name="identity", typed_config=pb.pack(pb.FilterStateInput(key=IDENTITY_KEY)))
+
+
+def _choices(chains: Mapping[str, str]) -> pb.XdsMatcher.MatcherTree.MatchMap:
+    return pb.XdsMatcher.MatcherTree.MatchMap(map={text: _choose(chain) for text, chain in chains.items()})
+
+
+def _choose(chain: str) -> pb.XdsMatcher.OnMatch:
+    name = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=chain)))
+    return pb.XdsMatcher.OnMatch(action=name)

@@ -1,7 +1,7 @@
 """Render the access rules of a workload: those for requests as Envoy RBAC policies, those for connections as
 identities (003, R68 to R70).
 
-A policy is named `<namespace>/<TrafficTarget>/<rule>`; Envoy counts the requests that a policy allows under its name.
+A policy is named `<namespace>/<object>/<rule>`, and `rule_named` reads the name; Envoy counts the requests that a policy allows under it.
 RBAC denies what no policy allows. A rule that RBAC cannot express gets no policy, so it allows nothing.
 """
 
@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.envoy import pb
-from headgate.model.access import Access, Grant
+from headgate.model.access import ANY_CALLER, Access, Grant
 from headgate.model.ambiguous_paths import WHOLE_AMBIGUOUS_PATH
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.model.routing import InboundPort
+from headgate.resources.meta import Key
+from headgate.resources.registry import AUTHORIZATION_POLICY, TRAFFIC_TARGET
 
 OPEN_POLICY = "open"
 
@@ -37,8 +39,18 @@ def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
     )
 
 
-def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
-    """Return the identities that may connect to a non-HTTP port of a closed workload."""
+def rule_named(policy: str) -> tuple[Key, str]:
+    """Return the object and the name of the rule from which a policy is rendered.
+
+    A rule of a TrafficTarget has the name of an HTTPRouteGroup and its match, with a slash. That of an XAuthorizationPolicy has none.
+    """
+    namespace, name, rule = policy.split("/", 2)
+    kind = TRAFFIC_TARGET if "/" in rule else AUTHORIZATION_POLICY
+    return kind.key(namespace, name), rule
+
+
+def allowed_sources(access: Access, port: InboundPort) -> tuple[str, ...]:
+    """Return the sources (`model.access.source_includes`) that may connect to a non-HTTP port of a closed workload."""
     numbers = _port_numbers(port)
     allowing = (
         grant
@@ -77,11 +89,12 @@ def _policies(rules: Iterator[_Rule]) -> pb.RBAC:
     return message
 
 
-def _principal(identity: str) -> pb.Principal:
-    """Return the principal of an identity: only the URI SAN of a verified certificate counts, not its DNS names."""
-    name = pb.SubjectAltNameMatcher(
-        san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=identity)
-    )
+def _principal(source: str) -> pb.Principal:
+    """Return the principal of a source: only the URI SAN of a verified certificate counts, not its DNS names."""
+    if source == ANY_CALLER:
+        return pb.Principal(any=True)
+    matcher = pb.StringMatcher(prefix=source[:-1]) if source.endswith("*") else pb.StringMatcher(exact=source)
+    name = pb.SubjectAltNameMatcher(san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=matcher)
     proven = pb.pack(pb.MtlsAuthenticated(san_matcher=name))
     return pb.Principal(
         custom=pb.TypedExtensionConfig(name="envoy.rbac.principals.mtls_authenticated", typed_config=proven)

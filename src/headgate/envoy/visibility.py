@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from headgate.model.access import ANY_CALLER
 from headgate.model.routing import Endpoint, Mesh, PortRef, RouteTable, Workload
 
 AllowedSources = frozenset[str] | None
-"""The identities that may call a Service; None if all identities may."""
+"""The sources (`identities.`) that may call a Service; None if all identities may."""
 
 
 def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
-    """Return the identities that may send at least one request or connection to each Service (`namespace/name`).
+    """Return the sources that may send at least one request or connection to each Service (`namespace/name`).
 
     A split may be called by the allowed sources of any backend. A Service without endpoints may be called by all, so
     that callers get 503.
@@ -24,13 +25,14 @@ def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
     return sources
 
 
-def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield the identities that each port of a closed workload allows, twice: by workload name and by address."""
+def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], AllowedSources]]:
+    """Yield the sources that each port of a closed workload allows, twice: by workload name and by address."""
     for workload in workloads:
         if workload.access.closed:
             allowed = frozenset(source for grant in workload.access.grants for source in grant.sources)
+            sources = None if ANY_CALLER in allowed else allowed
             yield from (
-                ((place, port.port), allowed) for port in workload.ports for place in (workload.name, workload.address)
+                ((place, port.port), sources) for port in workload.ports for place in (workload.name, workload.address)
             )
 
 
@@ -42,7 +44,7 @@ def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) ->
         yield [endpoint for target in route.split.targets for endpoint in ready.get(target.ref, ())]
 
 
-def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> AllowedSources:
+def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], AllowedSources]) -> AllowedSources:
     if not endpoints:
         return None
     return _union(

@@ -1,7 +1,7 @@
 """Decide whether a workload allows a request, with the reason (R67 to R76, D15, D21).
 
 This follows the specifications, not the generated RBAC rules; `tests/differential` compares the two, and
-`headgate explain` uses it. Only a certificate identifies a caller, so no grant applies to plaintext.
+`headgate explain` uses it. Only a certificate identifies a caller: grants for all callers alone apply to plaintext.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _NO_DIGEST = "0" * 64
 class Authorization(Value, frozen=True, kw_only=True):
     """Whether a request is allowed; `why` is the reason.
 
-    `origin` (a TrafficTarget) and `rule` allow the request; both are empty if the workload is open. `status` is the
+    `origin` (a TrafficTarget or XAuthorizationPolicy) and `rule` allow the request; both are empty if the workload is open. `status` is the
     sidecar's response to a malformed request, which the sidecar refuses before it checks access rules.
     """
 
@@ -51,7 +51,7 @@ def authorize(
         return refused
     access = workload.access
     if not (access.closed or access.audited):
-        return Authorization(allowed=True, why="no TrafficTarget selects the workload")
+        return Authorization(allowed=True, why="no TrafficTarget or XAuthorizationPolicy selects the workload")
     decision = _by_rules(access, _evaluated_rules(access, inbound, protocol, seen.request), identity)
     return structs.replace(decision, allowed=True, why=_audited(decision)) if access.audited else decision
 
@@ -128,14 +128,14 @@ def _malformed(seen: Sanitized) -> Authorization | None:
 
 def _by_rules(access: Access, rules: Iterable[tuple[Grant, str, str]], identity: str) -> Authorization:
     """Decide by the access rules alone; `rules` come from `_evaluated_rules`."""
-    if not identity:
-        return Authorization(allowed=False, why="it allows only callers with an identity, and plaintext has none")
     unmet: list[str] = []
     for grant, rule, why in rules:
-        if identity in grant.sources:
+        if grant.includes(identity):
             if not why:
                 return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
             unmet.append(f"{grant.origin}, {rule}: {why}")
+    if not identity:
+        return Authorization(allowed=False, why="it allows only callers with an identity, and plaintext has none")
     return Authorization(allowed=False, why=_refused(access, identity, unmet))
 
 
@@ -196,6 +196,6 @@ def _connection_unmet(rule: ConnectionRule, inbound: InboundPort) -> str:
 def _refused(access: Access, identity: str, unmet: Sequence[str]) -> str:
     if unmet:
         return "; ".join(unmet)
-    if any(identity in grant.sources for grant in access.grants):
+    if any(grant.includes(identity) for grant in access.grants):
         return "the rules for this caller apply to other ports or another protocol"
-    return "no TrafficTarget allows this caller"
+    return "no TrafficTarget or XAuthorizationPolicy allows this caller"

@@ -11,7 +11,7 @@ from headgate.matching.regular import Algebra
 from headgate.matching.requests import request_of
 from headgate.matching.solver import Solver
 from headgate.matching.undecided import Undecided, Work
-from headgate.model.access import Grant
+from headgate.model.access import Grant, source_includes
 from headgate.model.authorization import connection_allowed, port_of, protocol_at
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Request
@@ -19,7 +19,7 @@ from headgate.model.routing import InboundPort, Mesh, PortRef, Protocol, Workloa
 from headgate.resources.meta import Key, Value
 
 ANY_IDENTITY = "*"
-"""Stands for all identities that no access rule of the workload names."""
+"""Stands for all identities that no access rule of the workload names. It is the source of rules for all callers too."""
 PLAINTEXT = ""
 """Stands for all callers without an identity."""
 POINT_STEPS = 15
@@ -38,7 +38,7 @@ class AllowedRequests(NamedTuple):
 class AccessChange(Value, frozen=True, kw_only=True):
     """Requests that callers may send in one mesh only, to a port of workloads that have the identity `destination`.
 
-    `sources` has SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
+    `sources` has SPIFFE IDs, beginnings of SPIFFE IDs (`model.access.source_includes`), ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
     `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` has the
     TrafficTargets of the other mesh. Without an `example` it is not decided whether there are such requests.
     """
@@ -60,7 +60,7 @@ class AccessChange(Value, frozen=True, kw_only=True):
 class AccessPoint(NamedTuple):
     """A port of a workload as callers use it, for requests or for connections, through the Service port `called` if that is known.
 
-    `granted` has the permissions of each identity that access rules name; they count if the workload is closed.
+    `granted` has the permissions of each source that access rules name; they count if the workload is closed.
     """
 
     workload: Workload
@@ -95,10 +95,13 @@ def unsorted_access_changes(before: Mesh, after: Mesh, work: Work | None = None)
 def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload | None], tuple[str, ...]]:
     """Return the pairs of workloads that differ, each with the names of all pods for which the pair stands.
 
-    A pod that is new in its mesh is compared with another pod of its identity, if there is one.
+    A pod that is new in its mesh is compared with another pod of its identity, if there is one. A closed one is preferred, so that no
+    access is overlooked if policies select only some pods of the identity.
     """
     old, new = ({workload.name: workload for workload in mesh.workloads} for mesh in (before, after))
-    old_of, new_of = ({workload.identity: workload for workload in mesh.workloads} for mesh in (before, after))
+    old_of, new_of = (
+        {workload.identity: workload for workload in sorted(mesh.workloads, key=_is_closed)} for mesh in (before, after)
+    )
     groups: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
     for name in sorted(old.keys() | new.keys()):
         was, now = old.get(name), new.get(name)
@@ -112,6 +115,10 @@ def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload
         if key[0] != key[1]:
             groups.setdefault(key, ((was, now), []))[1].append(name)
     return {pair: tuple(names) for pair, names in groups.values()}
+
+
+def _is_closed(workload: Workload) -> bool:
+    return workload.access.closed
 
 
 def _signature(workload: Workload | None) -> object:
@@ -206,7 +213,8 @@ def point_of(workload: Workload | None, port: InboundPort | None, called: PortRe
 def callers_of(*workloads: Workload | None) -> list[str]:
     """Return the callers that may be treated in different ways: those that access rules name, and all other callers as one."""
     grants = (grant for workload in workloads if workload for grant in workload.access.grants)
-    return [*sorted({name for grant in grants for name in grant.sources}), ANY_IDENTITY, PLAINTEXT]
+    named = {name for grant in grants for name in grant.sources} - {ANY_IDENTITY}
+    return [*sorted(named), ANY_IDENTITY, PLAINTEXT]
 
 
 def permissions(point: AccessPoint | None, source: str) -> tuple[AllowedRequests, ...]:
@@ -219,7 +227,8 @@ def permissions(point: AccessPoint | None, source: str) -> tuple[AllowedRequests
         return ()
     if not point.workload.access.closed:
         return (AllowedRequests(()),)
-    return point.granted.get(source, ()) if has_identity else ()
+    caller = source if has_identity else PLAINTEXT
+    return tuple(rule for named, allowed in point.granted.items() if source_includes(named, caller) for rule in allowed)
 
 
 def _of_grant(port: InboundPort, grant: Grant, *, is_http: bool) -> Iterator[AllowedRequests]:
@@ -250,7 +259,7 @@ def setting_of(workload: Workload, source: str) -> Setting:
     """Return how the requests of a caller arrive: with a header about its certificate, or in plaintext."""
     if source == PLAINTEXT:
         return Setting()
-    caller = "spiffe://[!-~]+" if source == ANY_IDENTITY else re.escape(source)
+    caller = "spiffe://[!-~]+" if source == ANY_IDENTITY else re.escape(source).replace(r"\*", "[!-~]+")
     return Setting(secure=True, certificate=f"By={re.escape(workload.identity)};Hash={_DIGEST};URI={caller}")
 
 

@@ -92,7 +92,7 @@ def callers_words(sources: Sequence[str]) -> str:
     """Return callers in words: `ServiceAccount shop/web and the gateway`."""
     words = [_caller(source) for source in sources if source not in {ANY_IDENTITY, PLAINTEXT}]
     if ANY_IDENTITY in sources:
-        words = [f"every ServiceAccount{' that no TrafficTarget names' if PLAINTEXT not in sources else ''}"]
+        words = [f"every ServiceAccount{' that no rule names' if PLAINTEXT not in sources else ''}"]
     if PLAINTEXT in sources:
         words.append("callers without a sidecar")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
@@ -100,6 +100,8 @@ def callers_words(sources: Sequence[str]) -> str:
 
 def _caller(identity: str) -> str:
     account = parse_id(identity)
+    if identity.endswith("/sa/*"):
+        return f"every other ServiceAccount of namespace {identity.split('/')[-3]}"
     if account is None:
         return identity
     return (

@@ -1,7 +1,7 @@
-"""Sums up the calls that TrafficTargets in audit mode would refuse, for the statuses of these TrafficTargets.
+"""Sums up the calls that access policies in audit mode would refuse, for the statuses of these policies.
 
-A refused call belongs to the TrafficTargets that name its caller, because their rules do not match it. If none names the
-caller, it belongs to all TrafficTargets of the destination.
+Access policies are TrafficTargets and XAuthorizationPolicies. A refused call belongs to those that name its caller, because their rules do not match it. If none names the
+caller, it belongs to all policies of the destination. Calls are counted for the ServiceAccount of the destination: a policy for some of its pods has those to the remaining pods too.
 """
 
 import asyncio
@@ -16,32 +16,33 @@ from headgate.latest import Latest
 from headgate.model.access import Grant
 from headgate.model.identities import parse_id
 from headgate.model.routing import Mesh, Workload
-from headgate.plane.access_calls import rules_digest
+from headgate.plane.access_calls import audited_rules
 from headgate.plane.status.audit_outcome import AuditOutcome
+from headgate.resources.audit_mode import MODE, RefusedCaller
 from headgate.resources.meta import Key
-from headgate.resources.registry import TRAFFIC_TARGET
-from headgate.resources.smi.traffic_target import RefusedCaller
+from headgate.resources.registry import KINDS
 from headgate.telemetry.access_records import AccessRecord, AccessRecords, Audit, CallKey
 
+_AUDITED = frozenset(kind.kind for kind in KINDS if MODE in kind.annotations)
 PUBLISH_S = 15.0  # seconds between two looks at the counts
 STEADY_S = 300.0  # seconds until counts are published that grew by less than `NOTICEABLE`
 NOTICEABLE = 1.1
 
 Outcomes = Mapping[Key, AuditOutcome]
-"""The outcome of each TrafficTarget in audit mode."""
+"""The outcome of each access policy in audit mode."""
 
 
 def outcomes(compiled: Compiled, records: AccessRecords) -> Outcomes:
-    """Return the current outcome of each TrafficTarget whose audit counts calls."""
-    audited = _audited(compiled.mesh)
+    """Return the current outcome of each access policy whose audit counts calls."""
+    audited, rules = _audited(compiled.mesh), audited_rules(compiled.mesh.workloads)
     refused: dict[str, list[tuple[CallKey, AccessRecord]]] = defaultdict(list)
     for key, record in records.audited():
         refused[key.destination].append((key, record))
     by_target: dict[Key, AuditOutcome] = {}
     for selected in compiled.report.selected:
         called = next((audited[name] for name in selected.workloads if name in audited), None)
-        if called and selected.about.kind == TRAFFIC_TARGET.kind:
-            audit = records.audit(called.identity, rules_digest(called.access))
+        if called and selected.about.kind in _AUDITED:
+            audit = records.audit(called.identity, rules[called.identity])
             by_target[selected.about] = _outcome(selected.about, called.access.grants, audit, refused[called.identity])
     return by_target
 
@@ -57,7 +58,7 @@ def _outcome(
         return AuditOutcome()
     callers = []
     for key, record in refused:
-        naming = [grant.origin for grant in grants if key.caller in grant.sources]
+        naming = [grant.origin for grant in grants if grant.includes(key.caller if parse_id(key.caller) else "")]
         if about in naming or not naming:
             callers.append(_refused_caller(key, record, is_named=bool(naming)))
     callers.sort(key=lambda caller: (-caller.calls, caller.caller, caller.port, caller.protocol))

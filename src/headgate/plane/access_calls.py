@@ -1,5 +1,7 @@
 """Finds which workload calls which in a flow, and what the access rules of the called workload say about it."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -24,6 +26,15 @@ def rules_digest(access: Access) -> str:
     return _digest(access) if access.audited else ""
 
 
+def audited_rules(workloads: Iterable[Workload]) -> Mapping[str, str]:
+    """Return a text for each identity with audited workloads: it identifies their rules, which may differ between pods."""
+    rules: dict[str, set[str]] = defaultdict(set)
+    for workload in workloads:
+        if workload.access.audited:
+            rules[workload.identity].add(rules_digest(workload.access))
+    return {identity: "+".join(sorted(digests)) for identity, digests in rules.items()}
+
+
 @lru_cache(10_000)
 def _digest(access: Access) -> str:
     return blake2b(msgspec.json.encode(access.grants), digest_size=_DIGEST_BYTES).hexdigest()
@@ -36,6 +47,7 @@ class CallFinder:
         self._compiled = compiled
         self._mesh: Mesh | None = None
         self._workloads: dict[str, Workload] = {}
+        self._audits: Mapping[str, str] = {}
         self._found: dict[tuple[Flow, bool], Call | None] = {}
 
     def __call__(self, flow: Flow, has_connections: bool) -> Call | None:  # noqa: FBT001 - a callback
@@ -59,7 +71,7 @@ class CallFinder:
             port=flow.target,
             protocol="HTTP",
         )
-        audit = rules_digest(called.access)
+        audit = self._audits.get(called.identity, "")
         if not has_connections:
             return Call(key=key, audit=audit)
         proven = identity if flow.secured else ""
@@ -87,6 +99,7 @@ class CallFinder:
         if before and before.workloads is compiled.mesh.workloads:  # as after most builds: only endpoints changed
             return
         self._found = {}
+        self._audits = audited_rules(compiled.mesh.workloads)
         now = {workload.name: workload for workload in compiled.mesh.workloads}
         ended = [(name, workload) for name, workload in self._workloads.items() if name not in now]
         self._workloads = {**dict(ended[-_ENDED_PODS:]), **now}

@@ -13,6 +13,10 @@ HEADER_CHARACTER = "[!#$%&'*+.^_`|~0-9A-Za-z-]"
 HEADER_NAME = f"^{HEADER_CHARACTER}{{1,256}}$"
 """The pattern for the name of a header or cookie."""
 _HEADER = re.compile(HEADER_NAME)
+ACCOUNT_OR_ALL = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)$"
+"""The pattern of a ServiceAccount's name, or of `*` for all ServiceAccounts."""
+SPIFFE_ID = r"^spiffe://[a-z0-9._-]{1,255}(/[A-Za-z0-9._-]+)+$"
+"""The pattern of a SPIFFE ID with a path. No character of it is special to Envoy or to `model.access.source_includes`."""
 
 
 def service_port_name_fault(text: str) -> str:

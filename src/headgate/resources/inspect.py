@@ -351,7 +351,7 @@ class TapRoute(Answer, frozen=True, kw_only=True):
 class TapAccess(Answer, frozen=True, kw_only=True):
     """The authorization decision of the server's proxy, and the rule that allowed the request.
 
-    `object` is null if no TrafficTarget selects the workload.
+    `object` is null if no TrafficTarget or XAuthorizationPolicy selects the workload.
     """
 
     allowed: bool

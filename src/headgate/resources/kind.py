@@ -11,14 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.errors import Cause
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, KindNames
+from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPECS, SPLIT, KindNames
 from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.meta import Key, Object, Resource, Value
 from headgate.resources.schema.builders import Schema
 
 MESH_CATEGORY = "headgate"
 """The category of the kinds whose definitions headgate installs: `kubectl get headgate` lists their objects."""
-CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
+CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, EXPERIMENTAL, MESH)
 
 
 class Conversion(NamedTuple):

@@ -11,6 +11,7 @@ from headgate.resources.custom import definition
 from headgate.resources.discovery import endpoint_slice
 from headgate.resources.further.kinds import FURTHER_KINDS
 from headgate.resources.gateway_api import (
+    authorization_policy,
     gateway,
     gateway_class,
     grpc_route,
@@ -48,6 +49,7 @@ KINDS = (
     tcp_route.KIND,
     tls_route.KIND,
     reference_grant.KIND,
+    authorization_policy.KIND,
     traffic_split.KIND,
     http_route_group.KIND,
     port_routes.TCP,
@@ -89,6 +91,7 @@ ROUTE_GROUP = http_route_group.KIND
 TCP_ROUTE = port_routes.TCP  # SMI's TCPRoute for access rules, not the Gateway API's
 TRAFFIC_SPLIT = traffic_split.KIND
 TRAFFIC_TARGET = traffic_target.KIND
+AUTHORIZATION_POLICY = authorization_policy.KIND
 TLS_CONFIG = tls_config.KIND
 SIDECAR = sidecar.KIND
 CANARY = canary.KIND

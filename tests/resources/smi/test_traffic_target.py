@@ -11,11 +11,12 @@ from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
+from headgate.resources.audit_mode import MODE
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.mesh.tls_config import TLSConfig
 from headgate.resources.smi.conversion import MATCHES
 from headgate.resources.smi.port_routes import TCPRoute, UDPRoute
-from headgate.resources.smi.traffic_target import MODE, TrafficTarget
+from headgate.resources.smi.traffic_target import TrafficTarget
 from headgate.resources.versions import from_hub, to_hub, with_metadata_name
 
 ACCESS = "access.smi-spec.io"

@@ -155,7 +155,9 @@ def _decision(event: Mapping[str, Any]) -> str:
     if not access["allowed"]:
         return "denied: no access rule allows it"
     return (
-        f"allowed: {_named(access, 'rule')}" if access["object"] else "allowed: no TrafficTarget selects the workload"
+        f"allowed: {_named(access, 'rule')}"
+        if access["object"]
+        else "allowed: no TrafficTarget or XAuthorizationPolicy selects the workload"
     )
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.names import NAMESPACE, WEBHOOKS
 from headgate.options import NEVER_INJECTED
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
 from headgate.resources.meta import Object
 
-_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
+_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY, EXPERIMENTAL]
 _SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import few
+from headgate.resources.audit_mode import RefusedCalls
 from headgate.resources.meta import timestamp
-from headgate.resources.smi.traffic_target import RefusedCalls
 
 CONDITION = "WouldRefuse"
 _MOST_CALLERS = 20  # in a status; a count replaces the rest

@@ -1,7 +1,7 @@
 """The calls that a TrafficTarget in audit mode would refuse, as its status shows them."""
 
+from headgate.resources.audit_mode import RefusedCaller
 from headgate.resources.meta import Value
-from headgate.resources.smi.traffic_target import RefusedCaller
 
 
 class AuditOutcome(Value, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Computes the statuses of TLSConfigs and TrafficTargets: whether the selected pods enforce the object."""
+"""Computes the statuses of TLSConfigs and access policies: whether the selected pods enforce the object."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -22,9 +22,15 @@ from headgate.plane.status.conditions import (
     timed,
 )
 from headgate.plane.status.receipts import Acknowledgment, AckState, Progress, Receipts, Resource
+from headgate.resources.gateway_api.authorization_policy import (
+    AncestorReference,
+    AuthorizationPolicyStatus,
+    PolicyAncestor,
+)
+from headgate.resources.gateway_api.gateway import CONTROLLER
 from headgate.resources.mesh.tls_config import TLSConfigStatus
-from headgate.resources.meta import Object, generation_of, status_of
-from headgate.resources.registry import TLS_CONFIG
+from headgate.resources.meta import Object, generation_of, namespace_of, status_of
+from headgate.resources.registry import AUTHORIZATION_POLICY, TLS_CONFIG
 from headgate.resources.smi.traffic_target import TrafficTargetStatus
 from headgate.resources.status import ProxyProgress, SelectedPodCounts, status_fields
 
@@ -36,7 +42,7 @@ _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
 
 def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a TLSConfig or TrafficTarget; None while a newer generation is not compiled yet."""
+    """Return the whole status of a TLSConfig or access policy; None while a newer generation is not compiled yet."""
     generation = generation_of(obj)
     if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
@@ -58,13 +64,27 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
         return status_fields(
             TLSConfigStatus(observed_generation=generation, conditions=dated, pods=pods, proxies=proxies)
         )
+    refused = audit.refused_calls(report.audit)
+    if obj["kind"] == AUTHORIZATION_POLICY.kind:
+        namespace = AncestorReference(group="", kind="Namespace", name=namespace_of(obj))
+        ancestor = PolicyAncestor(ancestor_ref=namespace, controller_name=CONTROLLER, conditions=dated)
+        return status_fields(
+            AuthorizationPolicyStatus(
+                observed_generation=generation,
+                conditions=dated,
+                ancestors=(ancestor,),
+                pods=pods,
+                proxies=proxies,
+                would_refuse=refused,
+            )
+        )
     return status_fields(
         TrafficTargetStatus(
             observed_generation=generation,
             conditions=dated,
             pods=pods,
             proxies=proxies,
-            would_refuse=audit.refused_calls(report.audit),
+            would_refuse=refused,
         )
     )
 

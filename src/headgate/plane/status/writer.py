@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from headgate.compiler.report import Compiled, Finding, StatusCondition
 from headgate.envoy.node_ids import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
+from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
 from headgate.plane.feed import Feed
@@ -65,6 +65,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,
     (ACCESS, "TrafficTarget"): mesh_status,
+    (EXPERIMENTAL, "XAuthorizationPolicy"): mesh_status,
 }
 """For each kind whose status headgate writes, the function that computes the status. None means: write no status."""
 ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, SERVICE.kind): service_status}

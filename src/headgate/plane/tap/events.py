@@ -1,14 +1,13 @@
 """Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
 from headgate.envoy.node_ids import pod_of
-from headgate.envoy.rbac import OPEN_POLICY
+from headgate.envoy.rbac import OPEN_POLICY, rule_named
 from headgate.kinds import names_of
 from headgate.model.traces import trace_context
 from headgate.plane.node_names import namespaced_name
 from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import Key, precise_timestamp
-from headgate.resources.registry import TRAFFIC_TARGET
 from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
@@ -53,8 +52,8 @@ def _server(record: TapRecord) -> TapPeer:
 def _access(record: TapRecord) -> TapAccess:
     if record.rule in ("", OPEN_POLICY):
         return TapAccess(allowed=not record.denied)
-    namespace, name, rule = record.rule.split("/", 2)
-    return TapAccess(allowed=not record.denied, object=TRAFFIC_TARGET.key(namespace, name), rule=rule)
+    allowing, rule = rule_named(record.rule)
+    return TapAccess(allowed=not record.denied, object=allowing, rule=rule)
 
 
 def _key(text: str) -> Key:

@@ -14,7 +14,7 @@ from headgate import durations
 from headgate.errors import Cause
 from headgate.quantity import PERCENTAGE, SHARE, parse_percentage, parse_share
 from headgate.resources import regexes
-from headgate.resources.grammars import HEADER_NAME, header_fault
+from headgate.resources.grammars import ACCOUNT_OR_ALL, HEADER_NAME, SPIFFE_ID, header_fault
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 from headgate.resources.schema.builders import DURATION, MATCH_NAME, PERCENTILE, REQUEST_PATH, Schema
 
@@ -279,6 +279,8 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
         MATCH_NAME,
         "a name; use at most 253 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit",
     ),
+    ACCOUNT_OR_ALL: _matching(ACCOUNT_OR_ALL, "the name of a ServiceAccount; write * for all of the namespace"),
+    SPIFFE_ID: _matching(SPIFFE_ID, "a SPIFFE ID; write for example spiffe://cluster.local/ns/default/sa/client"),
     PERCENTILE: _matching(PERCENTILE, "a percentile; write p50 to p99, or more digits: p999 is 99.9%"),
 }
 """Grammars by the `pattern` of published schemas; their messages are plainer than a regular expression."""

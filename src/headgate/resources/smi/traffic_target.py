@@ -1,19 +1,19 @@
 """TrafficTargets (003; requirements 2.3): types, schema, checks and conversion of the kind."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, names_of
 from headgate.resources import cells
-from headgate.resources.call_records import CallProtocol
+from headgate.resources.audit_mode import MODE, WOULD_REFUSE, RefusedCalls, mode_causes
 from headgate.resources.columns import AGE, NAME, SELECTED, STATE, Column, summary_path, summary_schema
 from headgate.resources.columns import PROXIES as PROXY_COLUMNS
 from headgate.resources.conversion import mapping
 from headgate.resources.kind import MESH_CATEGORY, Conversion, Kind, ReadyBy, split_api_version
-from headgate.resources.meta import Input, Object, Resource, annotation, namespace_of, part, rows
+from headgate.resources.meta import Input, Object, Resource, namespace_of, part, rows
 from headgate.resources.schema.builders import PORT_LIMITS, Schema, kind
-from headgate.resources.schema.declared import Field, FieldRule, StatusPart, declared_schema, field_schema, rule_causes
+from headgate.resources.schema.declared import Field, FieldRule, declared_schema, field_schema, rule_causes
 from headgate.resources.smi.conversion import FLAT_TARGET, FLAT_TARGET_FIELDS, VERSIONS
 from headgate.resources.smi.http_route_group import KIND as ROUTE_GROUP
 from headgate.resources.status import (
@@ -25,12 +25,6 @@ from headgate.resources.status import (
     status_schema,
 )
 
-MODE = "headgate.dev/mode"
-AUDIT = "audit"
-MODES = (AUDIT, "enforce")
-"""The values of the annotation `headgate.dev/mode` of a TrafficTarget; without it, the target is enforced."""
-RefusalReason = Literal["NoTargetNamesCaller", "NoRuleMatches", "NoIdentity"]
-"""Why an audit would refuse a call."""
 RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
 
 
@@ -114,9 +108,7 @@ class TrafficTarget(Resource, frozen=True, kw_only=True):
 
 def target_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a TrafficTarget, in any version, that its schema can't express."""
-    mode = annotation(obj, MODE)
-    if isinstance(mode, str) and mode not in MODES:
-        yield Cause(f"metadata.annotations.{MODE}", f"must be {' or '.join(MODES)}, not {mode!r}")
+    yield from mode_causes(obj)
     _, version = split_api_version(obj["apiVersion"])
     if version == FLAT_TARGET:
         if "spec" in obj:
@@ -171,51 +163,13 @@ _COLUMNS = (
 )
 
 
-class RefusedCaller(StatusPart, frozen=True, kw_only=True):
-    """The `calls` (requests or connections) of one caller to a port that an audit would refuse."""
-
-    caller: Annotated[str, Field("The ServiceAccount as namespace/name; for plaintext, the pod or the address.")]
-    port: Annotated[int, Field("The port of the pods; 0 for ports of no Service.")]
-    protocol: Annotated[CallProtocol, Field("The protocol.")]
-    calls: Annotated[int, Field("The number of calls.")]
-    reason: Annotated[
-        RefusalReason,
-        Field(
-            "Why: no TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no "
-            "identity."
-        ),
-    ]
-
-    def __str__(self) -> str:
-        port = f"port {self.port}" if self.port else "ports of no Service"
-        return f"{self.caller} to {port} {self.calls} ({self.reason})"
-
-
-class RefusedCalls(StatusPart, frozen=True, kw_only=True):
-    """The calls that would be refused without audit mode."""
-
-    start_time: Annotated[str, Field("When the counts began.", grammar="date-time")]
-    calls: Annotated[int, Field("The number of calls.")]
-    callers: Annotated[
-        tuple[RefusedCaller, ...],
-        Field("The callers with most calls.", item=Field("One caller, port and protocol.")),
-    ]
-    omitted_callers: Annotated[int, Field("The number of callers that the list omits.")]
-
-
 class TrafficTargetStatus(ObjectStatus, frozen=True, kw_only=True):
     """`status` of a TrafficTarget. The status writer adds the `summary`."""
 
     pods: Annotated[SelectedPodCounts, SELECTED_PODS]
     proxies: Annotated[ProxyProgress, PROXY_PROGRESS]
     summary: Annotated[Mapping[str, str], Field(schema=summary_schema(_COLUMNS))] = {}
-    would_refuse: Annotated[
-        RefusedCalls | None,
-        Field(
-            "In audit mode: the calls (requests or connections) that would have been refused without it, since the current "
-            "rules."
-        ),
-    ] = None
+    would_refuse: Annotated[RefusedCalls | None, WOULD_REFUSE] = None
 
 
 def traffic_target(version: str) -> Schema:
