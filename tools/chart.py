@@ -5,8 +5,8 @@
 
 `values.schema.json` has the type, default and description of each value. Those of options of the mesh come from
 `headgate.options`; other values are written by hand. The tool generates from it `values.yaml` and the tables in
-docs/kubernetes.md. The generated templates are the objects of `manifests()`, in which
-template expressions replace what the values set. The namespace is not a template, because `helm install` creates it.
+docs/kubernetes.md. The generated templates are the objects of `manifests()`, or of `revision_manifests()` with the value
+`revision`. Template expressions replace what the values set. The namespace is not a template, because `helm install` creates it.
 """
 
 import json
@@ -22,11 +22,12 @@ from msgspec import structs
 
 from headgate import __version__
 from headgate.kubernetes.install.custom_resources import mesh_kinds
-from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
+from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests, revision_manifests
 from headgate.kubernetes.install.roles import roles
-from headgate.kubernetes.names import NAME
+from headgate.kubernetes.names import NAME, REVISION_PREFIX
 from headgate.options import OPTIONS, IssuerRef, MeshOptions
 from headgate.resources.schema.builders import RULES
+from template_expressions import Expressions
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "deploy/chart"
@@ -45,63 +46,61 @@ CONDITIONS = {
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
 RULES_OF_TEXT = re.compile(rf"^( *){RULES}:\n(?:\1[- ] .*\n)+", re.MULTILINE)
 WITH_RULES = 'semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version'
+REVISION_NAME = "{{ .Values.revision }}"
+INSTALLATION = '{{- $installation := include "headgate.installation" . | fromYaml }}\n'
+"""Reads what a revision copies of the installation: arguments, namespaces and pull secrets."""
+ARGUMENTS = re.compile(r"^( *)args:\n((?:\1- .*\n)+)(?=\1- --revision\n)", re.MULTILINE)
 WIDTH, LONGEST_DEFAULT = 118, 120
 
-Text = dict[str, str]
 
-
-class Expressions:
-    """Template expressions by their token in a YAML text; YAML would quote the expressions, but not the tokens."""
-
-    def __init__(self) -> None:
-        self._found: Text = {}
-
-    def token(self, expression: str) -> str:
-        """Return the token of an expression that prints one scalar."""
-        name = f"token{len(self._found):03d}x"
-        self._found[name] = expression
-        return name
-
-    def block(self, value: str) -> str:
-        """Return the token of a map or list that the user sets. If it is empty, the field is omitted."""
-        return self.token(f"block {value}")
-
-    def render(self, text: str) -> str:
-        """Return the text with an expression in place of each token."""
-        return re.sub(
-            r"token\d{3}x",
-            lambda match: self._found[match[0]],
-            re.sub(r"^( *)(\w+): (token\d{3}x)$", self._field, text, flags=re.MULTILINE),
-        )
-
-    def _field(self, match: re.Match[str]) -> str:
-        indent, name, token = match.groups()
-        kind, _, value = self._found[token].partition(" ")
-        if kind != "block":
-            return match[0]
-        content = f"{indent}{name}:\n{indent}  {{{{- toYaml . | nindent {len(indent) + 2} }}}}\n"
-        return f"{indent}{{{{- with {value} }}}}\n{content}{indent}{{{{- end }}}}"
-
-
-def templates() -> Text:
-    """Return the generated templates, one for each kind of object.
+def templates() -> dict[str, str]:
+    """Return the generated templates: one for each kind of object, and one for the objects of a revision.
 
     The objects of a mesh that is limited to namespaces are generated too; a condition selects those that differ.
     """
     whole, limited = _objects(""), _objects("{{ $namespace }}")
-    found: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for key in dict.fromkeys((*whole, *limited)):
         text = _alternative(key, whole.get(key, ""), limited.get(key, ""))
-        found.setdefault(key[0], []).append(text)
-    return {f"templates/{kind.lower()}.yaml": GENERATED + "---\n".join(texts) for kind, texts in found.items()}
+        by_kind.setdefault(key[0], []).append(text)
+    of_revision = "---\n".join(_objects_of_revision())
+    return {
+        **{f"templates/{kind.lower()}.yaml": _file("not .Values.revision", texts) for kind, texts in by_kind.items()},
+        "templates/revision.yaml": _file(".Values.revision", [INSTALLATION + of_revision]),
+    }
 
 
-def _alternative(key: tuple[str, str, str], whole: str, limited: str) -> str:
+def _file(condition: str, texts: Sequence[str]) -> str:
+    """Return a template whose objects only exist with a condition."""
+    content = "---\n".join(texts)
+    return f"{GENERATED}{{{{- if {condition} }}}}\n{content}{{{{- end }}}}\n"
+
+
+def _objects_of_revision() -> Iterator[str]:
+    """Yield the text of each object of a revision, which has the options of the installation."""
+    copied = "$installation.namespaces"
+    whole, limited = (_objects(each, is_revision=True) for each in ("", "{{ $namespace }}"))
+    for key, text in whole.items():
+        either = _alternative(key, text, limited[key].replace(".Values.namespaces", copied), copied)
+        yield ARGUMENTS.sub(_copied_arguments, either)
+
+
+def _copied_arguments(match: re.Match[str]) -> str:
+    """Return the arguments of the installation. Without access to the cluster, they are those of the values."""
+    indent, of_values = match.groups()
+    copied = f"{indent}{{{{- toYaml . | nindent {len(indent)} }}}}\n"
+    return (
+        f"{indent}args:\n{indent}{{{{- with $installation.arguments }}}}\n{copied}"
+        f"{indent}{{{{- else }}}}\n{of_values}{indent}{{{{- end }}}}\n"
+    )
+
+
+def _alternative(key: tuple[str, str, str], whole: str, limited: str, condition: str = ".Values.namespaces") -> str:
     """Return the text of an object; `limited` is that for a mesh that is limited to namespaces."""
     if whole == limited:
         return whole
     if whole:
-        return f"{{{{- if .Values.namespaces }}}}\n{limited}{{{{- else }}}}\n{whole}{{{{- end }}}}\n"
+        return f"{{{{- if {condition} }}}}\n{limited}{{{{- else }}}}\n{whole}{{{{- end }}}}\n"
     if key[2] == "{{ $namespace }}":
         text = limited.replace("{{ .Release", "{{ $.Release")
         return f"{{{{- range $namespace := .Values.namespaces }}}}\n---\n{text}{{{{- end }}}}\n"
@@ -109,7 +108,7 @@ def _alternative(key: tuple[str, str, str], whole: str, limited: str) -> str:
     return f"{{{{- if {condition} }}}}\n{limited}{{{{- end }}}}\n"
 
 
-def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
+def _objects(namespaces: str, *, is_revision: bool = False) -> dict[tuple[str, str, str], str]:
     """Return the text of each object by kind, name and namespace. `namespaces` is an expression in place of namespaces."""
     expressions = Expressions()
     token = expressions.token
@@ -129,7 +128,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
     )
     texts: dict[tuple[str, str, str], str] = {}
     conditions = _conditions(values)
-    for obj in manifests(values):
+    for obj in revision_manifests(values, token(REVISION_NAME)) if is_revision else manifests(values):
         kind = obj["kind"]
         if kind == "Namespace":
             continue
@@ -137,18 +136,27 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         edited["metadata"]["labels"][MANAGED_BY] = token("{{ .Release.Service }}")
         if edit := EDITS.get(kind):
             edit(edited, expressions)
+        if is_revision and kind == "Deployment":
+            _edit_deployment_of_revision(edited, expressions)
         if place:
             edited = _with_list(edited, [place], expressions.block(".Values.namespaces"))
         text = yaml.safe_dump(edited, sort_keys=False, width=WIDTH)
         if "{{" in text:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
-        text = expressions.render(text)
+        text = _with_quoted_revision(expressions.render(text))
         text = RULES_OF_TEXT.sub(rf"{{{{- if {WITH_RULES} }}}}\n\g<0>{{{{- end }}}}\n", text)
         if condition := conditions.get((kind, obj["metadata"]["name"])) or CONDITIONS.get(kind):
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         metadata = obj["metadata"]
-        texts[kind, metadata["name"], expressions.render(metadata.get("namespace", ""))] = text
+        texts[kind, *(expressions.render(metadata.get(part, "")) for part in ("name", "namespace"))] = text
     return texts
+
+
+def _with_quoted_revision(text: str) -> str:
+    """Return a text in which a revision that is a whole scalar has quotes: it may be a number."""
+    return text.replace(f": {REVISION_NAME}\n", ": {{ .Values.revision | quote }}\n").replace(
+        f"- {REVISION_NAME}\n", "- {{ .Values.revision | quote }}\n"
+    )
 
 
 def _conditions(values: Values) -> Mapping[tuple[str, str], str]:
@@ -202,6 +210,14 @@ def _edit_deployment(obj: dict[str, Any], expressions: Expressions) -> None:
             replaced[declared.flag] = f'{declared.flag}={{{{ join "," .Values.{declared.value} }}}}'
     args = [replaced.get(arg.partition("=")[0], arg) for arg in container["args"]]
     container["args"] = [expressions.token(arg) if "{{" in arg else arg for arg in args]
+
+
+def _edit_deployment_of_revision(obj: dict[str, Any], expressions: Expressions) -> None:
+    """Let the pods of a revision avoid each other's nodes, and be pulled with the pull secrets of the installation."""
+    pod, label = obj["spec"]["template"]["spec"], "app.kubernetes.io/name: headgate"
+    own = f'(printf "{label[: -len(NAME)]}{REVISION_PREFIX}%s" .Values.revision)'
+    pod["affinity"] = expressions.block(f'(.Values.affinity | toYaml | replace "{label}" {own} | fromYaml)')
+    pod["imagePullSecrets"] = expressions.block("$installation.imagePullSecrets")
 
 
 def _edit_daemon_set(obj: dict[str, Any], expressions: Expressions) -> None:

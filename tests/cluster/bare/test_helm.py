@@ -144,6 +144,38 @@ async def test_helm_takes_over_definitions_of_another_mesh_which_stay_after_the_
     assert release.get(CONVERTED)["spec"]["conversion"] == {"strategy": "None"}
 
 
+def test_a_revision_is_a_release_beside_the_installation_and_has_its_options(release: Release) -> None:
+    """Its values choose the image and the replicas. Its uninstallation leaves the installation as it was."""
+    options = (CHART, "--create-namespace", CLIENT_SIDE, *WITHOUT_APIS)
+    new = ("install", "headgate-next", *options, "--set", "revision=next,image.tag=2.0,replicas=1,mtls=permissive")
+    assert "headgate is not installed on this cluster" in release.helm(*new, fails=True)
+    for name in ("shop", "pay"):
+        release.cluster.namespace(name)
+    values = "mtls=strict,namespaces={shop,pay},imagePullSecrets[0].name=registry"
+    release.helm("install", "headgate", *options, "--set", values)
+    before = release.get(DEPLOYMENT)["spec"]
+    release.helm(*new)
+
+    deployment = release.get(f"{DEPLOYMENT}-rev-next")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (installed,) = before["template"]["spec"]["containers"]
+    assert container["args"] == [*installed["args"], "--revision", "next"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert (deployment["spec"]["replicas"], container["image"].rpartition(":")[2]) == (1, "2.0")
+    for webhook in release.get(f"{INJECTION}-rev-next")["webhooks"]:
+        selected = {each["key"]: each["values"] for each in webhook["namespaceSelector"]["matchExpressions"]}
+        assert (selected["headgate.dev/rev"], selected["kubernetes.io/metadata.name"]) == (["next"], ["shop", "pay"])
+
+    replaced = release.helm("upgrade", "headgate", CHART, "--reuse-values", "--set", "revision=next", fails=True)
+    assert "the release headgate is the installation, which would be deleted" in replaced
+    release.helm("uninstall", "headgate-next")
+    assert release.is_gone(f"{DEPLOYMENT}-rev-next")
+    assert release.is_gone(f"{INJECTION}-rev-next")
+    assert release.get(DEPLOYMENT)["spec"] == before
+    assert release.get(INJECTION)["webhooks"]
+
+
 async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:
     async with release.cluster.client() as client:
         objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))

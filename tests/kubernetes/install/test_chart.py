@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.helm import CHART, helm
 
 from headgate.cli.mesh_options import IMAGE
 from headgate.kubernetes.install.custom_resources import without_rules
-from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
+from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests, revision_manifests
 from headgate.resources.schema.builders import RULES
 
 NAMESPACE = ("--namespace", "headgate-system")
@@ -137,6 +137,8 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/image/digest", {"image": {"digest": "sha256:12"}}),
     ("/image/pullPolicy", {"image": {"pullPolicy": "Sometimes"}}),
     ("/imagePullSecrets/0", {"imagePullSecrets": ["registry"]}),
+    ("/revision", {"revision": "Next"}),
+    ("/revision", {"revision": "a" * 41}),
     ("/replicas", {"replicas": 0}),
     ("/namespaces/0", {"namespaces": ["kube-system"]}),
     ("/namespaces/0", {"namespaces": ["a b"]}),
@@ -168,6 +170,21 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("'replica'", {"replica": 2}),
 )
 
+REVISIONS: Mapping[str, tuple[Mapping[str, Any], Values]] = {
+    "defaults": ({"revision": "next"}, Values(image=IMAGE)),
+    "a number": ({"revision": "7", "replicas": 1}, Values(image=IMAGE, replicas=1)),
+    "namespaces and another image": (
+        {
+            "revision": "next",
+            "namespaces": ["shop", "pay"],
+            "image": {"tag": "2.0", "repository": "registry.example/headgate"},
+            "imagePullSecrets": [{"name": "registry"}],
+        },
+        Values(image="registry.example/headgate:2.0", options={"namespaces": "shop,pay", "pull_secrets": "registry"}),
+    ),
+}
+"""Values of a revision and what `headgate install --revision` applies with the same options."""
+
 Objects = dict[tuple[str, str, str], Any]
 
 
@@ -180,13 +197,18 @@ def rendered(tmp_path: Path, values: Mapping[str, Any], *options: str, chart: Pa
 
 def applied(values: Values) -> Objects:
     """Return the objects of `headgate install` as the chart has them."""
-    text = json.dumps(manifests(values))
-    found = by_name(json.loads(text.replace(f'"{MANAGED_BY}": "headgate"', f'"{MANAGED_BY}": "Helm"')))
+    found = by_helm(manifests(values))
     del found["Namespace", "", "headgate-system"]  # `helm install --create-namespace` creates it
     for (kind, _, _), obj in found.items():
         if kind == "CustomResourceDefinition":
             obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     return found
+
+
+def by_helm(objects: Sequence[Any]) -> Objects:
+    """Return objects by name, with the label of Helm instead of that of `headgate install`."""
+    text = json.dumps(objects)
+    return by_name(json.loads(text.replace(f'"{MANAGED_BY}": "headgate"', f'"{MANAGED_BY}": "Helm"')))
 
 
 def by_name(objects: Any) -> Objects:
@@ -208,6 +230,12 @@ def assert_same(chart: Objects, expected: Objects) -> None:
 def test_the_chart_has_the_objects_of_headgate_install(tmp_path: Path, case: str) -> None:
     values, same = SAME[case]
     assert_same(rendered(tmp_path, values), applied(same))
+
+
+@pytest.mark.parametrize("case", REVISIONS)
+def test_the_chart_of_a_revision_has_the_objects_of_headgate_install_revision(tmp_path: Path, case: str) -> None:
+    values, same = REVISIONS[case]
+    assert_same(rendered(tmp_path, values), by_helm(revision_manifests(same, values["revision"])))
 
 
 def test_values_of_the_chart_only_change_what_they_name(tmp_path: Path) -> None:
@@ -278,7 +306,7 @@ def test_the_notes_name_the_next_step(sidecars: str, next_step: str) -> None:
 def test_each_value_is_tested_with_another_value_than_its_default() -> None:
     defaults = dict(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
     groups = {name.partition(".")[0] for name in defaults}
-    tested = [OF_THE_CHART_ONLY, *(values for values, _ in SAME.values())]
+    tested = [OF_THE_CHART_ONLY, *(values for values, _ in (*SAME.values(), *REVISIONS.values()))]
     changed = {name for values in tested for name, value in leaves(values) if defaults.get(name) != value}
     assert groups <= {name.partition(".")[0] for name in changed}
     image = {f"image.{name}" for name in ("repository", "tag", "digest", "pullPolicy")}
