@@ -1,5 +1,6 @@
 """The state of a cluster, as the inspect API reports it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.make.objects import deployment, meshed_pod, pod
@@ -27,10 +28,17 @@ class Unreachable(MemoryStore):
         raise Unavailable("down")
 
 
+class NoRevisions:
+    """Revisions without problems."""
+
+    problems: Latest[Mapping[str, str]] = Latest({})
+
+
 def host(store: MemoryStore) -> ClusterHost:
     unused: Any = None
     versions: Any = Versions()
-    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(()), Latest({})))
+    revisions: Any = NoRevisions()
+    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(()), revisions))
 
 
 async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:

@@ -1,7 +1,7 @@
 """A revision renders the configurations of its proxies, and the active control plane serves them with what it knows about secrets."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 import pytest
@@ -15,14 +15,32 @@ from headgate.errors import ProxyError, Unavailable
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.model.routing import PortRef
+from headgate.plan.planning import PlanSpec
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
+from headgate.plane.inspector import Inspector
+from headgate.plane.live_state import LiveState
 from headgate.plane.loop import Loop
-from headgate.plane.renderings import CONTRACT, RENDERED, ConfigRenderer, ReceivedSets, RenderRequest, RenderResponse
+from headgate.plane.mesh_state import HostState
+from headgate.plane.plans import planned
+from headgate.plane.renderings import (
+    CONTRACT,
+    EXPLAIN_PATH,
+    RENDERED,
+    ConfigRenderer,
+    ExplainRequest,
+    ReceivedSets,
+    RenderRequest,
+    RenderResponse,
+)
 from headgate.plane.revisions import RevisionFollower
 from headgate.plane.status.receipts import Progress, Receipts, shared
+from headgate.plane.write_warnings import warnings_before_write
 from headgate.resources.core.pod_metadata import REVISION
+from headgate.resources.explanations import ExplanationStatus
+from headgate.resources.inspect import ProxyProcess
 from headgate.resources.meta import Key
+from headgate.resources.request_spec import RequestSpec
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, FleetProxy
@@ -46,12 +64,20 @@ class Rig:
         self.contract = CONTRACT
         self.follower = RevisionFollower(self.loop, self.feed, self.installed, self.call)
 
-    async def call(self, revision: str, body: bytes) -> bytes:
+    async def call(self, revision: str, path: str, body: bytes) -> bytes:
         assert revision == "next"
         if not self.answers:
             raise Unavailable("connection refused")
+        if path == EXPLAIN_PATH:
+            explained = await self.renderer.explain(msgspec.msgpack.decode(body, type=ExplainRequest))
+            return msgspec.json.encode(explained)
         answer = await self.renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
         return msgspec.msgpack.encode(structs.replace(answer, contract=self.contract))
+
+    @property
+    def live_state(self) -> LiveState:
+        """The state of the active control plane."""
+        return LiveState(self.store, self.feed, self.loop, self.fleet)
 
     async def current(self, node_id: str) -> FleetProxy:
         """Wait until a proxy has a configuration for the newest objects; return the proxy."""
@@ -69,6 +95,16 @@ class Rig:
             lambda: proxy.config.get() is not None and not proxy.is_behind, proxy.config, self.fleet.change_count
         )
         return proxy
+
+
+class NoHost:
+    """A host without proxy processes and pods."""
+
+    def processes(self) -> Mapping[str, ProxyProcess]:
+        return {}
+
+    async def state(self) -> HostState:
+        return HostState()
 
 
 @pytest.fixture
@@ -136,6 +172,44 @@ async def test_a_change_is_programmed_when_the_revision_has_rendered_it(rig: Rig
     assert Receipts(proxies).progress([port]) == Progress(holding=3)
     assert shared(proxies[0].config.get() or {}, ENDPOINTS) == shared(proxies[2].config.get() or {}, ENDPOINTS)
     await until(lambda: not rig.follower.problems.get(), rig.follower.problems)
+
+
+async def test_a_request_is_explained_by_the_revision_of_its_proxy(rig: Rig) -> None:
+    """While the revision does not answer, the default one explains it and says so."""
+    await rig.current(FIRST)
+    inspector = Inspector(rig.live_state, NoHost(), explain_by_revision=rig.follower.explain)
+
+    async def explanation(**caller: str) -> ExplanationStatus:
+        return await inspector.explain(RequestSpec(url="http://web:8080/", **caller))
+
+    own, default = [await explanation(caller=f"pod/{name}") for name in ("client-1", "other")]
+    assert (own.revision, own.revision_message) == ("next", "")
+    assert (default.revision, default.revision_message) == ("", "")
+    assert own.backends == default.backends
+    assert (await explanation()).revision == ""  # the gateway's request
+
+    rig.answers = False
+    fallback = await explanation(caller="pod/client-2")
+    assert fallback.revision == ""
+    assert fallback.revision_message == (
+        "by the default revision, because next, which configures the caller's proxy, does not: connection refused"
+    )
+    assert fallback.backends == own.backends
+
+
+async def test_plans_and_warnings_say_that_other_proxies_have_other_rules(rig: Rig) -> None:
+    await rig.current(FIRST)
+    plan = await planned(rig.live_state, PlanSpec())
+    assert plan.revision_message == (
+        "by the rules of the default revision; the revision next configures proxies in default"
+    )
+    old = await rig.store.get(Key("split.smi-spec.io", "TrafficSplit", "default", "web"))
+    new = {**old, "spec": split("web", {"web-v1": 3, "web-v2": 1})["spec"]}
+    *_, effect = await warnings_before_write(rig.live_state, old, new, dry_run=False)
+    assert effect.startswith("effect on requests and access, by the default revision's rules: ")
+    rig.installed.set(frozenset())
+    await until(lambda: not rig.loop.renderings.get().revisions, rig.loop.renderings)
+    assert (await planned(rig.live_state, PlanSpec())).revision_message == ""
 
 
 async def test_proxies_of_a_removed_revision_get_the_configuration_of_the_default_one(rig: Rig) -> None:

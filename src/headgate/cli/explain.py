@@ -186,6 +186,8 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     yield "Caller", f"{explanation.caller}, {explanation.caller.identity or 'without an identity'}"
     if explanation.caller.message:
         yield "", explanation.caller.message
+    if explanation.revision or explanation.revision_message:
+        yield "Rules", explanation.revision_message or f"of the revision {explanation.revision}"
     if explanation.gateway:
         yield (
             "Gateway",

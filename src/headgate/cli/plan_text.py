@@ -24,6 +24,8 @@ _VERDICTS = {
 def show(result: PlanStatus, *, only_checks: bool) -> None:
     """Print the verdicts of checks and the new findings, or without checks the plan."""
     console = stdout()
+    if result.revision_message:
+        note(result.revision_message)
     if only_checks:
         for verdict in result.verdicts:
             _print(console, _verdict(verdict))

@@ -68,6 +68,14 @@ def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller
     )
 
 
+def caller_pod(snapshot: Snapshot, spec: RequestSpec) -> MeshPod | None:
+    """Return the pod whose proxy sends a request; None if the gateway, a Gateway or an unknown client sends it."""
+    client = read_client(spec.caller, spec.namespace)
+    if client is None or gateway_name(spec):
+        return None
+    return snapshot.pods.get(min(pods_of(snapshot, client), default=""))
+
+
 def pods_of(snapshot: Snapshot, client: RequestOrigin) -> Iterator[str]:
     """Yield the pods (`namespace/pod`) of a client."""
     for name, pod in snapshot.pods.items():

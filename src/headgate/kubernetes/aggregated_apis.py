@@ -26,6 +26,7 @@ from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
+from headgate.plane.revisions import RevisionFollower
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import MeshProblem, WorkloadCounts
@@ -39,7 +40,7 @@ class ClusterHost:
         self._versions = sources.versions
         self._permissions = sources.permissions
         self._objects = sources.objects
-        self._revisions = sources.revisions
+        self._revisions = sources.revisions.problems
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
@@ -65,8 +66,8 @@ class ClusterHost:
 
 
 class Sources(NamedTuple):
-    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds, missing permissions, and why
-    `revisions` render nothing.
+    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds, missing permissions, and the
+    other revisions.
 
     The metrics count from their creation on, so create them before proxies connect.
     """
@@ -76,7 +77,7 @@ class Sources(NamedTuple):
     objects: Lister
     versions: ServedVersions
     permissions: MissingPermissions
-    revisions: Latest[Mapping[str, str]]
+    revisions: RevisionFollower
 
 
 async def serve_apis(options: Options, sources: Sources, api: ApiServer, certificate: Latest[Credential]) -> None:
@@ -84,11 +85,11 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
-    host = ClusterHost(sources)
+    inspector = Inspector(plane.live_state, ClusterHost(sources), explain_by_revision=sources.revisions.explain)
     app = create_aggregated_app(
         Handlers(
             MetricsApi(sources.objects, traffic_source(options.mesh, plane.traffic.windows), settings=options.settings),
-            InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),
+            InspectApi(inspector, closing, sources.metrics.families),
         ),
         config,
         DelegatedAuthorizer(api),

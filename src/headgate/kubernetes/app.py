@@ -116,7 +116,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         log.warning("replica %s is active now", options.pod)
         registering = tasks.create_task(registration.run(plane.live_state.feed.snapshot), name="registration")
         metrics = MeshMetrics(plane, by_pod=options.mesh.series_by == "pod")
-        sources = Sources(plane, metrics, Informers(store, tasks), versions, missing, follower.problems)
+        sources = Sources(plane, metrics, Informers(store, tasks), versions, missing, follower)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(plane.live_state), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")

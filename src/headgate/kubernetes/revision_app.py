@@ -1,13 +1,13 @@
 """Wires and runs a replica of a revision, as `headgate control-plane --revision` does.
 
-It injects sidecars in the namespaces of its label, and renders the configurations of their proxies for the active control plane
-of the default revision. It writes no status, signs no certificate of a proxy, and has no streams.
+It injects sidecars in the namespaces of its label. For the active control plane of the default revision, it renders the
+configurations of their proxies and explains their requests. It writes no status, signs no certificate of a proxy, and has no streams.
 """
 
 import asyncio
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -33,7 +33,7 @@ from headgate.kubernetes.issuers import issuers
 from headgate.kubernetes.names import REVISION_PREFIX, WEBHOOK_PORT, revision_server
 from headgate.kubernetes.namespace_limits import FollowedLimits
 from headgate.kubernetes.options import Options, sidecar_options
-from headgate.kubernetes.revisions import RENDER_PATH, ControlPlaneTokens
+from headgate.kubernetes.revisions import ControlPlaneTokens
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.serving_certificate import ServingCertificate
 from headgate.kubernetes.sockets import listen
@@ -42,7 +42,7 @@ from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
-from headgate.plane.renderings import ConfigRenderer, RenderRequest
+from headgate.plane.renderings import EXPLAIN_PATH, RENDER_PATH, ConfigRenderer, ExplainRequest, RenderRequest
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.meta import Object
 from headgate.resources.registry import CLUSTER_KINDS
@@ -67,7 +67,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         native = await versions.native_sidecars()
         containers = sidecar_options(options.image, options.mesh, native=native, revision=options.revision)
         host = HostProxies(try_sockets=lambda _: TRY_SOCKET)
-        render = _Rendering(ConfigRenderer(options.revision, feed, host, options.settings), ApiServer(reviews))
+        answers = _Answers(ConfigRenderer(options.revision, feed, host, options.settings), ApiServer(reviews))
         webhooks = create_webhooks(
             Reviews(
                 transparent_sidecars(options.mesh.sidecars, containers, limits=limits),
@@ -76,7 +76,10 @@ async def run(options: Options, credentials: CredentialSource) -> None:
                 lambda: SnapshotView(feed.snapshot.get() or Snapshot()),
             ),
             lambda: feed.snapshot.get() is not None,
-            (Route(RENDER_PATH, render.answer, methods=["POST"]),),
+            (
+                Route(RENDER_PATH, answers.render, methods=["POST"]),
+                Route(EXPLAIN_PATH, answers.explain, methods=["POST"]),
+            ),
         )
         serving = ServingCertificate(issuer, (revision_server(options.revision),), options.settings.trust_domain)
         draining = asyncio.Event()
@@ -101,7 +104,7 @@ async def _no_warnings(old: Object | None, new: Object | None, *, dry_run: bool)
     return ()
 
 
-class _Rendering:
+class _Answers:
     """Answers the requests of the active control plane, which its token authenticates."""
 
     def __init__(self, renderer: ConfigRenderer, api: ApiServer) -> None:
@@ -109,22 +112,36 @@ class _Rendering:
         self._tokens = ControlPlaneTokens(api)
         self._bodies = asyncio.Semaphore(_MOST_REQUESTS)
 
-    async def answer(self, request: Request) -> Response:
+    async def render(self, request: Request) -> Response:
         """Return the configurations as MessagePack, or the status 401 without a valid token."""
+
+        async def answer(body: bytes) -> bytes:
+            rendered = await self._renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
+            return msgspec.msgpack.encode(rendered)
+
+        return await self._answer(request, answer)
+
+    async def explain(self, request: Request) -> Response:
+        """Return an explanation as JSON, or the status 401 without a valid token."""
+
+        async def answer(body: bytes) -> bytes:
+            explained = await self._renderer.explain(msgspec.msgpack.decode(body, type=ExplainRequest))
+            return msgspec.json.encode(explained)
+
+        return await self._answer(request, answer)
+
+    async def _answer(self, request: Request, answer: Callable[[bytes], Awaitable[bytes]]) -> Response:
         try:
             if not await self._tokens.is_valid(request.headers.get("authorization", "")):
-                return PlainTextResponse(
-                    "only the control plane of the default revision may request configurations", 401
-                )
+                return PlainTextResponse("only the control plane of the default revision may request this", 401)
             body = await read_body(request, LARGEST_REQUEST, self._bodies)
-            rendered = await self._renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
+            return Response(await answer(body), media_type="application/octet-stream")
         except ApiError as error:
             return PlainTextResponse(str(error), error.code)
         except msgspec.DecodeError as error:
             return PlainTextResponse(f"the request is malformed: {error}", 400)
         except HeadgateError as error:
             return PlainTextResponse(str(error), 503)
-        return Response(msgspec.msgpack.encode(rendered), media_type="application/msgpack")
 
 
 async def _keep_bundle(client: Client, revision: str, certificate: Latest[Credential]) -> None:

@@ -27,7 +27,6 @@ from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.meta import Input, Key, Object, labels_of
 from headgate.resources.registry import key_of
 
-RENDER_PATH = "/render"
 ANSWER_S = 60.0
 """The longest wait for a response of a revision: it compiles the whole mesh."""
 VERIFIED_S = 60.0  # for which a token is not reviewed again
@@ -111,8 +110,8 @@ class RevisionCalls:
         self._address = address
         self._certificate = certificate
 
-    async def __call__(self, name: str, body: bytes) -> bytes:
-        """Return the response of a revision to a request. Raises HeadgateError."""
+    async def __call__(self, name: str, path: str, body: bytes) -> bytes:
+        """Return the response of a revision to a request at a path. Raises HeadgateError."""
         connection = await self._credentials.connect()
         trust = ssl.create_default_context(cadata=self._certificate.get().roots)
         server, address = revision_server(name), self._address(name)
@@ -120,9 +119,7 @@ class RevisionCalls:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=connection.headers()) as session,
-                session.post(
-                    f"https://{address}{RENDER_PATH}", data=body, ssl=trust, server_hostname=server
-                ) as response,
+                session.post(f"https://{address}{path}", data=body, ssl=trust, server_hostname=server) as response,
             ):
                 content = await response.read()
                 if response.status == 200:

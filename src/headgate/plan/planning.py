@@ -28,13 +28,14 @@ class PlanStatus(Answer, frozen=True, kw_only=True):
     """What a change does, and a verdict for each check.
 
     `ignored` has objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
-    they are created again.
+    they are created again. `revision_message` names the namespaces whose proxies have the rules of another revision of headgate.
     """
 
     differences: Differences
     verdicts: tuple[CheckVerdict, ...] = ()
     ignored: tuple[Key, ...] = ()
     on_creation: tuple[str, ...] = ()
+    revision_message: str = ""
 
     def with_differences(self, differences: Differences) -> "PlanStatus":
         """Return the status with other differences."""

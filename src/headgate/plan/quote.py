@@ -31,14 +31,17 @@ MOST = 100
 _TITLE = "effect on requests and access"
 
 
-def quote(world: World, *, only_served: bool, command: str = "", on_creation: Sequence[str] = ()) -> str:
+def quote(
+    world: World, *, only_served: bool, command: str = "", on_creation: Sequence[str] = (), rules: str = ""
+) -> str:
     """Return the plan of a write in one line; empty if the write changes nothing, or if the search finds no difference in time.
 
     With `only_served`, leave out requests that no backend served before, and pods without a ready endpoint: for an object
     that is created or deleted, often together with its workloads. `command` shows the whole plan. Pods `on_creation` get
-    their change only when they are created again.
+    their change only when they are created again. `rules` says which rules decide, if not all proxies have the same.
     """
     title = f"{_TITLE}, once {pod_list(on_creation)} are created again" if on_creation else _TITLE
+    title += f", {rules}" if rules else ""
     plan, is_whole = _found(world, only_served=only_served)
     shown = tuple(lines(plan))
     if not shown:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +11,7 @@ from cryptography import x509
 from msgspec import structs
 
 from headgate.admission.injection import PodNamespace, pod_namespace
-from headgate.compiler.explain_request import explain_request
+from headgate.compiler.explain_request import caller_pod, explain_request
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.envoy.config import (
@@ -56,6 +56,10 @@ from headgate.xds.versions import AcknowledgedVersion
 
 _NAME_BYTES = 4
 BUILD_TIMEOUT_S = 20.0  # less than the 30 seconds that a command waits for an answer
+REVISION_TIMEOUT_S = 8.0  # after the build
+
+ExplainByRevision = Callable[[str, RequestSpec], Awaitable[ExplanationStatus]]
+"""Explains a request by the rules of a revision, which is its first argument. Raises HeadgateError."""
 
 
 class ConfigQuery(NamedTuple):
@@ -84,8 +88,16 @@ class Host(Protocol):
 class Inspector:
     """Answers the inspect API's requests about one control plane."""
 
-    def __init__(self, live_state: LiveState, host: Host, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        live_state: LiveState,
+        host: Host,
+        *,
+        clock: Callable[[], float] = time.time,
+        explain_by_revision: ExplainByRevision | None = None,
+    ) -> None:
         self.live_state = live_state
+        self._explain_by_revision = explain_by_revision
         self._host = host
         self._clock = clock
         self._started = clock()
@@ -173,19 +185,37 @@ class Inspector:
         return await planned(self.live_state, spec)
 
     async def explain(self, sent: RequestSpec, revision: int = 0) -> ExplanationStatus:
-        """Return where a request would go, according to all stored objects, or to those of a revision.
+        """Return where a request would go, according to all stored objects, or to those of a revision in the history.
 
-        Raises BadRequest, NotFound, HeadgateError.
+        If a revision of headgate configures the caller's proxy, it explains the request; while it does not answer, the
+        default one does. Raises BadRequest, NotFound, HeadgateError.
         """
         is_localhost = is_name(url_parts(sent.url).hostname or "")
         localhost_port = (await self._host.state()).localhost_port if is_localhost else 0
         if revision:
-            return await explain_at(self.live_state, sent, revision, localhost_port)
+            past = await explain_at(self.live_state, sent, revision, localhost_port)
+            current = self.live_state.feed.snapshot.get() or Snapshot()
+            name = self._revision_of_caller(current, sent)
+            message = f"by the default revision, which reads the history; {name} configures the caller's proxy"
+            return structs.replace(past, revision_message=message) if name else past
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
-        return explain_request(compiled, snapshot, sent, localhost_port)
+        by_default = explain_request(compiled, snapshot, sent, localhost_port)
+        name = self._revision_of_caller(snapshot, sent)
+        if not name or self._explain_by_revision is None:
+            return by_default
+        try:
+            async with asyncio.timeout(REVISION_TIMEOUT_S):
+                return await self._explain_by_revision(name, sent)
+        except (HeadgateError, TimeoutError) as error:
+            cause = str(error) or f"it has not answered within {REVISION_TIMEOUT_S:g} s"
+            message = f"by the default revision, because {name}, which configures the caller's proxy, does not: {cause}"
+            return structs.replace(by_default, revision_message=message)
+
+    def _revision_of_caller(self, snapshot: Snapshot, sent: RequestSpec) -> str:
+        return _revision(caller_pod(snapshot, sent), self.live_state.loop.renderings.get().revisions)
 
     async def findings(self) -> inspect.FindingList:
         """Return the findings about all stored objects and the proxies. Raises HeadgateError."""

@@ -348,3 +348,17 @@ class DurationHistogram:
     def lines(self) -> Iterator[Line]:
         """Yield the lines of the histogram for `/metrics`."""
         return histogram(_BOUNDS_S, self._buckets, self._total)
+
+
+def other_rules(loop: Loop) -> str:
+    """Return which proxies have the rules of another revision than the default one, which compiles here; empty if none has."""
+    compiled, installed = loop.compiled.get(), loop.renderings.get().revisions
+    namespaces: dict[str, set[str]] = {}
+    for workload in compiled.mesh.workloads if compiled and installed else ():
+        if workload.revision in installed:
+            namespaces.setdefault(workload.revision, set()).add(workload.name.partition("/")[0])
+    proxies = " and ".join(
+        f"the revision {name} configures proxies in {', '.join(sorted(places))}"
+        for name, places in sorted(namespaces.items())
+    )
+    return f"by the rules of the default revision; {proxies}" if proxies else ""

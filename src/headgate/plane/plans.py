@@ -16,6 +16,7 @@ from headgate.plan.planning import PlanSpec, PlanStatus, checked_plan
 from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS
 from headgate.plane.live_state import LiveState
+from headgate.plane.loop import other_rules
 from headgate.plane.predictions import PredictedWrites, predict
 from headgate.plane.replaced_pods import NAMESPACE, Workloads
 from headgate.resources.decode import Check
@@ -67,7 +68,9 @@ async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
         deleted=spec.deleted,
     )
     result = await asyncio.to_thread(checked_plan, world, spec)
-    return structs.replace(result, ignored=hub.ignored, on_creation=predicted.on_creation)
+    return structs.replace(
+        result, ignored=hub.ignored, on_creation=predicted.on_creation, revision_message=other_rules(live_state.loop)
+    )
 
 
 class _HubVersions(NamedTuple):

@@ -1,4 +1,4 @@
-"""The protocol between the active control plane and a revision: the revision compiles and renders, the active one serves.
+"""The protocol between the active control plane and a revision: the revision compiles, renders and explains, the active one serves.
 
 A request has the versions of the objects that the active control plane has compiled, and the TLS modes of workloads. The revision,
 which watches the objects itself, waits until it has read them in these versions or later ones. So its configurations are at least
@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
+from msgspec import structs
 
 from headgate.compiler.compile import Compiler
+from headgate.compiler.explain_request import explain_request
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ORDER, RUNTIME, SECRET, Configuration, Encoded, Resources
 from headgate.envoy.encode import EMPTY_CONFIGURATION, Memo, encode_all
@@ -22,11 +24,14 @@ from headgate.model.identities import Credential, PrivateText
 from headgate.model.mutual_tls import TlsMode
 from headgate.plane.expected_proxies import ExpectedProxies, HostProxies
 from headgate.plane.feed import COMPILED, GROUP_KINDS, Feed
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key, Value
+from headgate.resources.request_spec import RequestSpec
 from headgate.settings import Settings
 
 CONTRACT = 1
 """The number of what both sides must understand alike: this protocol, the names of resources, and the metrics that they report."""
+RENDER_PATH, EXPLAIN_PATH = "/render", "/explain"
 WATCHED_S = 1.0
 """The wait for watched changes, after which the kinds are listed: an object may have a later version than the requested one."""
 RENDERED = tuple(type_url for type_url in ORDER if type_url not in (SECRET, RUNTIME))
@@ -66,8 +71,15 @@ class RenderResponse(Value, frozen=True, kw_only=True):
     sets: Mapping[str, Mapping[str, WireResource]] = {}
 
 
+class ExplainRequest(Value, frozen=True, kw_only=True):
+    """The request for an explanation, which is answered as JSON. `modes` has the TLS modes of workloads by name."""
+
+    modes: Mapping[str, TlsMode]
+    sent: RequestSpec
+
+
 class ConfigRenderer:
-    """Renders the configurations for one revision's proxies, in the revision's own process."""
+    """Renders the configurations for one revision's proxies, and explains their requests, in the revision's own process."""
 
     def __init__(self, revision: str, feed: Feed, host: HostProxies, settings: Settings) -> None:
         self._revision = revision
@@ -83,10 +95,23 @@ class ConfigRenderer:
             return RenderResponse()
         await self._wait_read(request.changed)
         async with self._turn:
-            snapshot = self._feed.snapshot.get()
-            if snapshot is None:
-                raise AssertionError("unreachable: the feed has read all objects")
-            return await asyncio.to_thread(self._response, snapshot, request)
+            return await asyncio.to_thread(self._response, self._snapshot(), request)
+
+    async def explain(self, request: ExplainRequest) -> ExplanationStatus:
+        """Explain a request by the rules of the revision. Raises BadRequest, NotFound."""
+        await self._feed.wait_until_current()
+        async with self._turn:
+            return await asyncio.to_thread(self._explanation, self._snapshot(), request)
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self._feed.snapshot.get()
+        if snapshot is None:
+            raise AssertionError("unreachable: the feed has read all objects")
+        return snapshot
+
+    def _explanation(self, snapshot: Snapshot, request: ExplainRequest) -> ExplanationStatus:
+        compiled = self._compiler.compile(snapshot, self._settings, request.modes)
+        return structs.replace(explain_request(compiled, snapshot, request.sent), revision=self._revision)
 
     def _response(self, snapshot: Snapshot, request: RenderRequest) -> RenderResponse:
         compiled = self._compiler.compile(snapshot, self._settings, request.modes)

@@ -10,14 +10,26 @@ from headgate.backoff import until_done
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError, ProxyError
 from headgate.latest import Latest, until
+from headgate.model.routing import TlsMode
 from headgate.plane.feed import COMPILED, Feed
 from headgate.plane.loop import ALWAYS_ACTIVE, Loop, RenderedConfig, Renderings
-from headgate.plane.renderings import CONTRACT, ObjectVersion, ReceivedSets, RenderRequest, RenderResponse
+from headgate.plane.renderings import (
+    CONTRACT,
+    EXPLAIN_PATH,
+    RENDER_PATH,
+    ExplainRequest,
+    ObjectVersion,
+    ReceivedSets,
+    RenderRequest,
+    RenderResponse,
+)
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
+from headgate.resources.request_spec import RequestSpec
 from headgate.shared_map import SharedMap, replaced
 
-CallRevision = Callable[[str, bytes], Awaitable[bytes]]
-"""Sends a request (MessagePack) to a revision, and returns its response. Raises HeadgateError."""
+CallRevision = Callable[[str, str, bytes], Awaitable[bytes]]
+"""Sends a request (MessagePack) to a path of a revision, and returns its response. Raises HeadgateError."""
 Versions = Mapping[tuple[str, str], SharedMap[Key, str]]
 
 
@@ -49,6 +61,15 @@ class RevisionFollower:
                 for name in installed - tasks.keys():
                     tasks[name] = group.create_task(self._follow(name, active), name=f"revision {name}")
 
+    async def explain(self, name: str, sent: RequestSpec) -> ExplanationStatus:
+        """Explain a request by the rules of a revision. Raises HeadgateError."""
+        request = ExplainRequest(modes=_modes(self._loop.compiled.get()), sent=sent)
+        answer = await self._call(name, EXPLAIN_PATH, msgspec.msgpack.encode(request))
+        try:
+            return msgspec.json.decode(answer, type=ExplanationStatus)
+        except msgspec.DecodeError as error:
+            raise ProxyError(f"its explanation is malformed: {error}") from error
+
     def _publish(self) -> None:
         proxies = {node_id: rendered for each in self._proxies.values() for node_id, rendered in each.items()}
         self._loop.renderings.replace(Renderings(self._installed.get(), proxies))
@@ -64,7 +85,9 @@ class RevisionFollower:
 
         async def attempt() -> _Request:
             request = _Request(self._loop.compiled.get(), self._versions())
-            answer = _decoded(await self._call(name, msgspec.msgpack.encode(request.after(last, sets.held))))
+            answer = _decoded(
+                await self._call(name, RENDER_PATH, msgspec.msgpack.encode(request.after(last, sets.held)))
+            )
             configs = sets.take(answer)
             self._proxies[name] = {
                 node_id: RenderedConfig(config, request.compiled)
@@ -95,15 +118,19 @@ class _Request(NamedTuple):
 
     def after(self, last: "_Request", held: tuple[str, ...]) -> RenderRequest:
         """Return the request to a revision that has answered `last`, and has sent the sets `held`."""
-        workloads = self.compiled.mesh.workloads if self.compiled else ()
         return RenderRequest(
             changed=tuple(_changes(last.versions, self.versions)) if last.compiled else None,
-            modes={workload.name: workload.tls_mode for workload in workloads},
+            modes=_modes(self.compiled),
             held=held,
         )
 
 
 _NOTHING = _Request(None, {})
+
+
+def _modes(compiled: Compiled | None) -> Mapping[str, TlsMode]:
+    workloads = compiled.mesh.workloads if compiled else ()
+    return {workload.name: workload.tls_mode for workload in workloads}
 
 
 def _decoded(data: bytes) -> RenderResponse:

@@ -13,6 +13,7 @@ from headgate.plan.quote import quote
 from headgate.plan.world import World
 from headgate.plane.feed import GROUP_KINDS, with_objects
 from headgate.plane.live_state import LiveState
+from headgate.plane.loop import other_rules
 from headgate.plane.predictions import PredictedWrites, Prediction, predict
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, key_of
@@ -127,7 +128,8 @@ async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None
         if write.may_have_effect:
             async with asyncio.timeout(EFFECT_S):
                 pods = predicted.on_creation if predicted else ()
-                warnings.extend(await live_state.in_preview(lambda: _effect(world, write, pods)))
+                rules = "by the default revision's rules" if other_rules(live_state.loop) else ""
+                warnings.extend(await live_state.in_preview(lambda: _effect(world, write, pods, rules)))
     except TimeoutError:
         pass
     return warnings
@@ -149,14 +151,14 @@ def _about(key: Key, compiled: Compiled) -> Sequence[str]:
     ]
 
 
-def _effect(world: World, write: _Write, pods: Sequence[str]) -> Sequence[str]:
+def _effect(world: World, write: _Write, pods: Sequence[str], rules: str) -> Sequence[str]:
     """Return what a write does to requests and access in one line; empty if it does nothing.
 
-    `pods` get it only when they are created again.
+    `pods` get it only when they are created again. `rules` says which ones decide, if there are several.
     """
     try:
         only_served = write.old is None or write.new is None
-        text = quote(world, only_served=only_served, command=write.command, on_creation=pods)
+        text = quote(world, only_served=only_served, command=write.command, on_creation=pods, rules=rules)
     except Exception:  # a bug there must not stop a write
         log.exception("the effect of the write to %s can't be described", write.key)
         return ()

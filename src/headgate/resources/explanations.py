@@ -221,7 +221,8 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
 
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
     is null if none matches. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
-    get traffic. `candidates` has the routes in the order of precedence.
+    get traffic. `candidates` has the routes in the order of precedence. `revision` is the one of headgate by whose rules all
+    this is so, empty for the default one; `revision_message` says why it is not that of the caller's proxy.
     """
 
     url: str
@@ -243,6 +244,8 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     candidates: tuple[Tried, ...]
     remarks: tuple[Remark, ...]
     trace: ClientTrace | None
+    revision: str = ""
+    revision_message: str = ""
 
 
 class Explanation(Answer, frozen=True, kw_only=True):
