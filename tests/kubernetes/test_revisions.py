@@ -1,20 +1,22 @@
 """Revisions beside the default one: which one injects a pod, which pods are outdated, and labels of missing revisions."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from tests.make.objects import namespace, pod
+from tests.make.objects import deployment, namespace, pod
 
 from headgate.admission.injection import PodNamespace, decision_message
 from headgate.admission.outdated_sidecars import outdated_messages
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.compiler.reasons import Reason
 from headgate.kubernetes.client import ApiServer
-from headgate.kubernetes.revisions import ControlPlaneTokens, beside_revisions, missing_revisions
-from headgate.latest import Latest
+from headgate.kubernetes.revisions import ControlPlaneTokens, InstalledRevisions, beside_revisions, missing_revisions
+from headgate.latest import Latest, until
 from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
+from headgate.standalone.store.memory import MemoryStore
 
 INSTALLED = Latest(frozenset({"canary"}))
 XDS = "headgate.headgate-system.svc:15010"
@@ -43,6 +45,28 @@ def test_the_default_revision_leaves_namespaces_to_installed_revisions_only(revi
 def test_the_label_of_a_revision_gives_no_sidecar_to_a_pod_that_would_get_none() -> None:
     around = PodNamespace({"headgate.dev/rev": "canary"}, ())
     assert not beside_revisions(DEFAULT, INSTALLED, predicts=True).decide(pod("web"), around).injected
+
+
+async def test_the_default_revision_leaves_namespaces_only_to_revisions_with_an_available_replica() -> None:
+    """While a revision is installed or removed, its webhook does not answer yet or no longer. It still configures its proxies."""
+    store, revisions = MemoryStore(), InstalledRevisions()
+    deployments = {name: deployment(f"headgate-rev-{name}", namespace="headgate-system") for name in ("canary", "next")}
+    await store.create(namespace("headgate-system"))
+    following = asyncio.create_task(revisions.run(store))
+    try:
+        for name, obj in deployments.items():
+            obj["metadata"]["labels"] = {"headgate.dev/rev": name}
+            deployments[name] = await store.create(obj)
+        await store.update({**deployments["canary"], "status": {"availableReplicas": 1}}, subresource="status")
+        await until(lambda: revisions.available.get() == {"canary"}, revisions.available)
+        await until(lambda: revisions.names.get() == {"canary", "next"}, revisions.names)
+        sidecars = beside_revisions(DEFAULT, revisions.available)
+        assert [sidecars.decide(pod("web"), labelled(rev=name)).injected for name in deployments] == [False, True]
+        await store.delete(key_of(deployments["canary"]))
+        await until(lambda: not revisions.available.get(), revisions.available)
+        assert sidecars.decide(pod("web"), labelled(rev="canary")).injected
+    finally:
+        following.cancel()
 
 
 def stored(sidecars: Any) -> Object:

@@ -65,8 +65,7 @@ class Rig:
         self.follower = RevisionFollower(self.loop, self.feed, self.installed, self.call)
 
     async def call(self, revision: str, path: str, body: bytes) -> bytes:
-        assert revision == "next"
-        if not self.answers:
+        if revision != "next" or not self.answers:
             raise Unavailable("connection refused")
         if path == EXPLAIN_PATH:
             explained = await self.renderer.explain(msgspec.msgpack.decode(body, type=ExplainRequest))
@@ -210,6 +209,53 @@ async def test_plans_and_warnings_say_that_other_proxies_have_other_rules(rig: R
     rig.installed.set(frozenset())
     await until(lambda: not rig.loop.renderings.get().revisions, rig.loop.renderings)
     assert (await planned(rig.live_state, PlanSpec())).revision_message == ""
+
+
+async def test_the_default_revision_configures_the_proxies_of_a_revision_that_does_not_answer_for_long(
+    rig: Rig,
+) -> None:
+    """Otherwise they would call endpoints that are gone. The problem is named all the time, and the revision returns."""
+    before = await rig.current(FIRST)
+    rendered = shared(before.config.get() or {}, CLUSTER)
+    rig.answers = False
+    rig.follower.fallback_s = 0.0
+    await rig.store.create(service("later", clusterIP="10.96.0.4"))
+    await until(lambda: not rig.loop.renderings.get().revisions, rig.loop.renderings)
+    proxy, other = [await rig.current(node) for node in (FIRST, OTHER)]
+    await until(
+        lambda: shared(proxy.config.get() or {}, CLUSTER) is shared(other.config.get() or {}, CLUSTER), proxy.config
+    )
+    assert rig.follower.problems.get() == {"next": "connection refused"}
+    rig.answers = True
+    await until(lambda: rig.loop.renderings.get().revisions == {"next"}, rig.loop.renderings)
+    await until(lambda: shared(proxy.config.get() or {}, CLUSTER).keys() > rendered.keys(), proxy.config)
+    await until(
+        lambda: shared(proxy.config.get() or {}, CLUSTER) is not shared(other.config.get() or {}, CLUSTER), proxy.config
+    )
+    await until(lambda: not rig.follower.problems.get(), rig.follower.problems)
+
+
+async def test_a_revision_of_another_contract_is_never_replaced(rig: Rig) -> None:
+    """Its sidecars may not understand what the default revision renders."""
+    await rig.current(FIRST)
+    rig.follower.fallback_s = 0.0
+    rig.contract = CONTRACT + 1
+    await rig.store.create(service("later", clusterIP="10.96.0.4"))
+    await until(lambda: "next" in rig.follower.problems.get(), rig.follower.problems)
+    assert rig.loop.renderings.get().revisions == {"next"}
+
+
+async def test_a_revision_that_does_not_answer_delays_no_other_one(rig: Rig) -> None:
+    dead = meshed_pod("dead-1", "10.1.0.4", annotations={REVISION: "dead"})
+    stored = await rig.store.create(dead)
+    await rig.store.update({**stored, "status": dead["status"]}, subresource="status")
+    rig.installed.set(frozenset({"next", "dead"}))
+    await until(lambda: rig.follower.problems.get() == {"dead": "connection refused"}, rig.follower.problems)
+    await rig.store.create(service("later", clusterIP="10.96.0.4"))
+    proxy = await rig.current(FIRST)
+    assert any("later" in name for name in (proxy.config.get() or {})[CLUSTER])
+    await until(lambda: "sidecar/default/dead-1" in rig.fleet.proxies, rig.loop.compiled)
+    assert rig.fleet.proxies["sidecar/default/dead-1"].config.get() is None
 
 
 async def test_proxies_of_a_removed_revision_get_the_configuration_of_the_default_one(rig: Rig) -> None:

@@ -160,7 +160,7 @@ class _Injection(NamedTuple):
         injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
         predicted = beside_revisions(predicted_sidecars(options, injecting()), revisions.names, predicts=True)
-        webhooks = beside_revisions(injecting(), revisions.names)
+        webhooks = beside_revisions(injecting(), revisions.available)
         return cls(limits, webhooks, predicted, RefusedPods(predicted), MissingAgents(), revisions)
 
     @property

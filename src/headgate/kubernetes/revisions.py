@@ -24,7 +24,7 @@ from headgate.model.identities import Credential
 from headgate.objects.ports import Reader, Relist, follow
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod_metadata import REVISION
-from headgate.resources.meta import Input, Key, Object, labels_of
+from headgate.resources.meta import Input, Key, Object, labels_of, part
 from headgate.resources.registry import key_of
 
 ANSWER_S = 60.0
@@ -34,24 +34,30 @@ _USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
 
 class InstalledRevisions:
-    """The revisions whose Deployment exists. `known` is set once they have been listed. `findings` is about labels of other ones."""
+    """The revisions whose Deployment exists. `available` has those with an available replica.
+
+    `known` is set once they have been listed. `findings` is about labels of other ones.
+    """
 
     def __init__(self) -> None:
         self.names: Latest[frozenset[str]] = Latest(frozenset())
+        self.available: Latest[frozenset[str]] = Latest(frozenset())
         self.known = asyncio.Event()
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
 
     async def run(self, reader: Reader) -> None:
         """Follow the Deployments of revisions until canceled."""
-        deployments: dict[Key, str] = {}
+        deployments: dict[Key, Object] = {}
         async for step in follow(reader, "apps", "Deployment", NAMESPACE):
             if isinstance(step, Relist):
-                deployments = {key_of(obj): name for obj in step.items if (name := _revision_of(obj))}
+                deployments = {key_of(obj): obj for obj in step.items if _revision_of(obj)}
             elif step.type == "DELETED":
                 deployments.pop(step.key, None)
-            elif name := _revision_of(step.object):
-                deployments[step.key] = name
-            self.names.set(frozenset(deployments.values()))
+            elif _revision_of(step.object):
+                deployments[step.key] = step.object
+            available = [obj for obj in deployments.values() if part(obj, "status").get("availableReplicas")]
+            self.available.set(frozenset(map(_revision_of, available)))
+            self.names.set(frozenset(map(_revision_of, deployments.values())))
             self.known.set()
 
     async def find_missing(self, snapshot: Latest[Snapshot | None]) -> None:
@@ -79,15 +85,16 @@ def missing_revisions(snapshot: Snapshot, installed: frozenset[str]) -> Iterator
             yield Finding(key, Reason.REVISION_NOT_FOUND, f"metadata.labels.{REVISION}", message)
 
 
-def beside_revisions(sidecars: Sidecars, installed: Latest[frozenset[str]], *, predicts: bool = False) -> Sidecars:
-    """Return how the default revision adds sidecars: not in namespaces of an installed revision, whose webhook adds them.
+def beside_revisions(sidecars: Sidecars, revisions: Latest[frozenset[str]], *, predicts: bool = False) -> Sidecars:
+    """Return how the default revision adds sidecars: not in namespaces of `revisions`, whose webhooks add them.
 
-    With `predicts`, pods of these namespaces count as pods that get a sidecar.
+    With `predicts`, pods of these namespaces count as pods that get a sidecar. A pod that gets one from both keeps that of the
+    default revision, whose webhook the API server calls first, so `revisions` has those that answer: no pod gets none.
     """
 
     def decide(pod: Object, around: PodNamespace) -> InjectionDecision:
         decision, name = sidecars.decide(pod, around), around.labels.get(REVISION, "")
-        if decision.injected and name in installed.get():
+        if decision.injected and name in revisions.get():
             return InjectionDecision("Revision", name, injected=predicts)
         return decision
 

@@ -33,11 +33,32 @@ CallRevision = Callable[[str, str, bytes], Awaitable[bytes]]
 Versions = Mapping[tuple[str, str], SharedMap[Key, str]]
 
 
-class RevisionFollower:
-    """Publishes to the loop what each of the `installed` revisions renders. `problems` has why a revision does not, by its name."""
+FALLBACK_S = 60.0
+"""The time after which the loop renders for a revision that does not answer: its proxies would call endpoints that are gone."""
 
-    def __init__(self, loop: Loop, feed: Feed, installed: Latest[frozenset[str]], call: CallRevision) -> None:
+
+class OtherContract(ProxyError):
+    """A revision has another `CONTRACT`, so its sidecars may not understand what this control plane renders."""
+
+
+class RevisionFollower:
+    """Publishes to the loop what each of the `installed` revisions renders. `problems` has why a revision does not, by its name.
+
+    The loop renders for a revision that has not answered for `fallback_s` seconds, until it answers again.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        feed: Feed,
+        installed: Latest[frozenset[str]],
+        call: CallRevision,
+        *,
+        fallback_s: float = FALLBACK_S,
+    ) -> None:
         self.problems: Latest[Mapping[str, str]] = Latest({})
+        self.fallback_s = fallback_s
+        self._lapsed: set[str] = set()
         self._loop = loop
         self._feed = feed
         self._installed = installed
@@ -56,6 +77,7 @@ class RevisionFollower:
                 for name in tasks.keys() - installed:
                     tasks.pop(name).cancel()
                     self._proxies.pop(name, None)
+                    self._lapsed.discard(name)
                     self._report(name, "")
                 self._publish()
                 for name in installed - tasks.keys():
@@ -72,7 +94,7 @@ class RevisionFollower:
 
     def _publish(self) -> None:
         proxies = {node_id: rendered for each in self._proxies.values() for node_id, rendered in each.items()}
-        self._loop.renderings.replace(Renderings(self._installed.get(), proxies))
+        self._loop.renderings.replace(Renderings(self._installed.get() - self._lapsed, proxies))
 
     def _report(self, name: str, problem: str) -> None:
         remaining = {revision: text for revision, text in self.problems.get().items() if revision != name}
@@ -82,6 +104,8 @@ class RevisionFollower:
         """Request the configurations of a revision after each build, until canceled."""
         await until(active.get, active)
         sets, last = ReceivedSets(), _NOTHING
+        clock = asyncio.get_running_loop().time
+        failing_since: float | None = None
 
         async def attempt() -> _Request:
             request = _Request(self._loop.compiled.get(), self._versions())
@@ -89,6 +113,7 @@ class RevisionFollower:
                 await self._call(name, RENDER_PATH, msgspec.msgpack.encode(request.after(last, sets.held)))
             )
             configs = sets.take(answer)
+            self._lapsed.discard(name)
             self._proxies[name] = {
                 node_id: RenderedConfig(config, request.compiled)
                 for node_id, config in configs.items()
@@ -97,12 +122,20 @@ class RevisionFollower:
             return request
 
         async def wait(error: Exception, pause: float) -> None:
+            nonlocal failing_since
+            failing_since = failing_since or clock()
             self._report(name, str(error))
+            is_due = clock() - failing_since >= self.fallback_s and not isinstance(error, OtherContract)
+            if is_due and name not in self._lapsed:
+                self._lapsed.add(name)
+                self._proxies.pop(name, None)
+                self._publish()
             await asyncio.sleep(pause)
 
         async for compiled in self._loop.compiled.changes():
             if compiled is not None and compiled is not last.compiled:
                 last = await until_done(attempt, wait, on=HeadgateError)
+                failing_since = None
                 self._report(name, "")
                 self._publish()
 
@@ -139,7 +172,7 @@ def _decoded(data: bytes) -> RenderResponse:
     except msgspec.DecodeError as error:
         raise ProxyError(f"its response is malformed: {error}") from error
     if answer.contract != CONTRACT:
-        raise ProxyError(
+        raise OtherContract(
             f"it speaks version {answer.contract} of the protocol between revisions, and this control plane version"
             f" {CONTRACT}: remove the revision, and upgrade headgate"
         )

@@ -142,7 +142,7 @@ async def assert_a_revision_is_added_and_removed(
         assert deployment["image"] == "headgate:2"
         assert {"--namespaces=shop", "--revision", "canary"} <= set(deployment["args"])
         lines = await headgate("uninstall", "--revision", "canary")
-        assert lines[0] == "mutatingwebhookconfiguration/headgate-rev-canary deleted"
+        assert lines[0] == "deployment/headgate-rev-canary deleted (namespace headgate-system)"  # its webhooks later
         assert "revision canary is removed" in lines
         for path in REVISION:
             assert cluster.call("GET", path)[0] == 404

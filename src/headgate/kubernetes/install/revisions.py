@@ -1,6 +1,7 @@
 """Installs and removes revisions of headgate beside the default one."""
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
 
@@ -14,6 +15,7 @@ from headgate.resources.meta import Object, labels_of
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 """The names of revisions: with `REVISION_PREFIX` they are names of Services."""
+ENDING_S = 60.0
 _DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 
@@ -40,9 +42,26 @@ class RevisionInstaller:
             yield obj, outcome
 
     async def delete(self, name: str) -> AsyncIterator[tuple[Object, str]]:
-        """Delete the objects of a revision, its webhooks first; yield each that exists, with the outcome."""
-        async for obj, outcome in self._installer.delete(revision_manifests(Values(image=""), name)):
+        """Delete the objects of a revision; yield each that exists, with the outcome.
+
+        The default revision injects in its namespaces once it knows that the Deployment is gone. The webhooks, without which no
+        pod is created there, stay until the last replica has ended, or `ENDING_S` seconds: it knows by then.
+        """
+        objects = revision_manifests(Values(image=""), name)
+        deployment = [obj for obj in objects if obj["kind"] == "Deployment"]
+        async for obj, outcome in self._installer.delete(deployment):
             yield obj, outcome
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_S):
+                    await self._wait_ended(f"{REVISION_PREFIX}{name}")
+        async for obj, outcome in self._installer.delete(obj for obj in objects if obj not in deployment):
+            yield obj, outcome
+
+    async def _wait_ended(self, name: str) -> None:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        selector = f"app.kubernetes.io/name={name}"
+        while (await self._client.get(path, labelSelector=selector)).get("items"):  # noqa: ASYNC110 - as in `wait_ready`
+            await asyncio.sleep(POLL_S)
 
     async def wait_ready(self, name: str) -> None:
         """Wait until all replicas of a revision are ready, and the API server trusts its webhooks."""
