@@ -30,7 +30,9 @@ from headgate.resources.request_spec import RequestSpec
 from headgate.settings import Settings
 
 CONTRACT = 1
-"""The number of what both sides must understand alike: this protocol, the names of resources, and the metrics that they report."""
+"""The number of what both sides must understand alike: this protocol, the names of resources, the metrics that proxies report, and what
+sidecars read. A change without another number fails `tests/golden/test_contract.py`.
+"""
 RENDER_PATH, EXPLAIN_PATH = "/render", "/explain"
 WATCHED_S = 1.0
 """The wait for watched changes, after which the kinds are listed: an object may have a later version than the requested one."""
