@@ -32,6 +32,11 @@ async def test_a_replica_lists_outdated_workloads_and_those_whose_pods_a_quota_r
         refused = {"status": {"conditions": [condition]}}
         assert cluster.call("PATCH", f"{DEPLOYMENTS}/web/status", refused, content_type=MERGE)[0] == 200
         await eventually(lambda: _has_finding(plane))
+        _refuse_stateful_set(cluster)
+        await eventually(lambda: _has_finding(plane, "db"))
+        spec = {"url": "http://web/", "caller": {"kind": "StatefulSet", "name": "db"}}
+        unexplained = await plane.post(f"{INSPECT}/explanations", {"spec": spec})
+        assert f"; the cluster refuses its new pods: {QUOTA}. Raise" in unexplained["message"]
         (workload,) = (await plane.get(f"{INSPECT}/workloadsidecars"))["items"]
         assert (workload["object"]["kind"], workload["object"]["name"]) == ("Pod", "alone")
         assert workload["pods"][0]["messages"][0].startswith(
@@ -56,16 +61,28 @@ async def test_a_replica_reads_the_quotas_of_a_namespace(
         assert await plane.has_all_permissions()
 
 
+def _refuse_stateful_set(cluster: KubeApiServer) -> None:
+    """Create a StatefulSet, whose controller could not create its pod and writes the reason into an Event."""
+    path = "/apis/apps/v1/namespaces/refused/statefulsets"
+    template = {"metadata": {"labels": {"app": "db", **INJECT}}, "spec": {"containers": [APP]}}
+    spec = {"selector": {"matchLabels": {"app": "db"}}, "serviceName": "db", "template": template}
+    made = cluster.make(path, {"metadata": {"name": "db"}, "spec": spec})
+    about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "namespace": "refused", "name": "db"}
+    event = {"metadata": {"name": "db.1"}, "involvedObject": {**about, "uid": made["metadata"]["uid"]}}
+    event |= {"reason": "FailedCreate", "message": QUOTA, "type": "Warning", "lastTimestamp": "2026-01-01T00:00:00Z"}
+    cluster.make("/api/v1/namespaces/refused/events", event)
+
+
 async def _has_limit(plane: RunningReplica) -> bool:
     """Return whether a new pod would have a limit of processor time, which the stored one does not have."""
     workloads = (await plane.get(f"{API}/limited/workloadsidecars"))["items"]
     return any("cpu limit none, now 1" in text for entry in workloads for text in entry["pods"][0]["messages"])
 
 
-async def _has_finding(plane: RunningReplica) -> bool:
+async def _has_finding(plane: RunningReplica, name: str = "web") -> bool:
     findings = (await plane.get(f"{INSPECT}/findings"))["items"]
     return [
         finding["message"].startswith(f"the cluster refuses its new pods: {QUOTA}. Raise the ResourceQuota")
         for finding in findings
-        if (finding["reason"], finding["object"]["name"]) == ("PodsRefused", "web")
+        if (finding["reason"], finding["object"]["name"]) == ("PodsRefused", name)
     ] == [True]

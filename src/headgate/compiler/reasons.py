@@ -134,7 +134,7 @@ _MEANINGS = {
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
         Reason.NO_RESOURCES: "A quota of the cluster forbids an object that the proxies of a Gateway or Service need.",
         Reason.OBJECT_REJECTED: "The API server rejects an object that the proxies of a Gateway or Service need; they keep their current objects.",
-        Reason.PODS_REFUSED: "The cluster refuses new pods of a Deployment with sidecars, for example because of a quota.",
+        Reason.PODS_REFUSED: "The cluster refuses new pods of a workload with sidecars, for example because of a quota.",
         Reason.NODE_AGENT_MISSING: "The pod waits for the redirection of its connections, and no node agent is ready on its node.",
         Reason.NODE_AGENT_FAILS: "The pod waits for the redirection of its connections, and the node agent of its node fails.",
         Reason.GATEWAY_NOT_READY: "No proxy of a Service's gateway for clients without a sidecar is ready with its current configuration.",

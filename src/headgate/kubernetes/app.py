@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
@@ -34,14 +34,14 @@ from headgate.kubernetes.permissions import (
     report_permissions,
 )
 from headgate.kubernetes.rate_limits import RequestLimits
-from headgate.kubernetes.refused_pods import RefusedPods
+from headgate.kubernetes.refused_pods import FAILED, RefusedPods
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.revisions import InstalledRevisions, RevisionCalls, beside_revisions
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.service_gateways import ProxyImages, ServiceGateways
 from headgate.kubernetes.serving_certificate import ServingCertificate
 from headgate.kubernetes.state_secrets import StateSecrets
-from headgate.kubernetes.store import ClusterStore
+from headgate.kubernetes.store import ClusterStore, Selectors
 from headgate.kubernetes.token_reviews import TokenReview, pod_uids
 from headgate.kubernetes.webhooks import predicted_sidecars, serve_webhooks
 from headgate.latest import Latest, until
@@ -104,7 +104,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         certificate = await serving.first()
         follower = await _followed(revisions, tasks, store, plane, RevisionCalls(credentials, certificate))
         tasks.create_task(follower.run(lease.active), name="renderings of revisions")
-        injecting = injection.work(store, plane.live_state.feed.snapshot, (selecting(PENDING), selecting(AGENTS)))
+        injecting = injection.work(store, plane.live_state.feed.snapshot, selecting)
         for name, work in (*plane.work(), *injecting, *serving.work(store, certificate)):
             tasks.create_task(work, name=name)
         webhooks = serve_webhooks(options, injection.webhooks, plane.live_state, certificate, draining)
@@ -168,11 +168,13 @@ class _Injection(NamedTuple):
         """The findings about pods that do not start, and about namespaces of missing revisions."""
         return self.refused.findings, self.missing.findings, self.revisions.findings
 
-    def work(self, store: Reader, snapshot: Latest[Snapshot | None], pods: Sequence[Reader]) -> Iterator[Work]:
-        """Yield the tasks that follow the objects of `store`. `pods` are readers of the pending pods and of the node agents."""
+    def work(
+        self, store: Reader, snapshot: Latest[Snapshot | None], selecting: Callable[[Selectors], Reader]
+    ) -> Iterator[Work]:
+        """Yield the tasks that follow the objects of `store`, and of readers that select some."""
         yield "limits of namespaces", self.limits.run(store)
-        yield "refused pods", self.refused.run(store, snapshot)
-        yield "missing node agents", self.missing.run(*pods)
+        yield "refused pods", self.refused.run(store, snapshot, selecting(FAILED))
+        yield "missing node agents", self.missing.run(selecting(PENDING), selecting(AGENTS))
         yield "missing revisions", self.revisions.find_missing(snapshot)
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from cryptography import x509
@@ -12,6 +13,7 @@ from msgspec import structs
 
 from headgate.admission.injection import PodNamespace, pod_namespace
 from headgate.compiler.explain_request import caller_pod, explain_request
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.envoy.config import (
@@ -20,8 +22,9 @@ from headgate.envoy.config import (
 )
 from headgate.envoy.node_ids import SIDECAR, pod_of
 from headgate.envoy.resource_json import content
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, NotFound
 from headgate.identity.certificates import read_certificates, validity
+from headgate.kinds import names_of
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.model.localhost_names import is_name
@@ -48,7 +51,7 @@ from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import workloads_of
 from headgate.resources.registry import POD
-from headgate.resources.request_spec import RequestSpec, url_parts
+from headgate.resources.request_spec import RequestSpec, read_client, url_parts
 from headgate.resources.workload_sidecars import WorkloadSidecars
 from headgate.xds import fleet
 from headgate.xds.subscription import Subscription
@@ -202,7 +205,10 @@ class Inspector:
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
-        by_default = explain_request(compiled, snapshot, sent, localhost_port)
+        try:
+            by_default = explain_request(compiled, snapshot, sent, localhost_port)
+        except NotFound as error:
+            raise NotFound("; ".join((str(error), *self._refusals(sent)))) from None
         name = self._revision_of_caller(snapshot, sent)
         if not name or self._explain_by_revision is None:
             return by_default
@@ -213,6 +219,14 @@ class Inspector:
             cause = str(error) or f"it has not answered within {REVISION_TIMEOUT_S:g} s"
             message = f"by the default revision, because {name}, which configures the caller's proxy, does not: {cause}"
             return structs.replace(by_default, revision_message=message)
+
+    def _refusals(self, sent: RequestSpec) -> Iterator[str]:
+        """Yield why the cluster refuses the pods of a caller, which has none."""
+        if client := read_client(sent.caller, sent.namespace):
+            key = Key(names_of(client.kind).group, client.kind, client.namespace, client.name)
+            for finding in chain.from_iterable(cell.get() for cell in self.live_state.of_host):
+                if finding.about == key and finding.reason is Reason.PODS_REFUSED:
+                    yield finding.message
 
     def _revision_of_caller(self, snapshot: Snapshot, sent: RequestSpec) -> str:
         return _revision(caller_pod(snapshot, sent), self.live_state.loop.renderings.get().revisions)
