@@ -56,10 +56,12 @@ async def test_the_default_revision_leaves_namespaces_only_to_revisions_with_an_
     try:
         for name, obj in deployments.items():
             obj["metadata"]["labels"] = {"headgate.dev/rev": name}
+            obj["spec"]["template"]["spec"]["containers"] = [{"name": "headgate", "image": f"headgate:{name}"}]
             deployments[name] = await store.create(obj)
         await store.update({**deployments["canary"], "status": {"availableReplicas": 1}}, subresource="status")
         await until(lambda: revisions.available.get() == {"canary"}, revisions.available)
         await until(lambda: revisions.names.get() == {"canary", "next"}, revisions.names)
+        assert revisions.images == {"canary": "headgate:canary", "next": "headgate:next"}
         sidecars = beside_revisions(DEFAULT, revisions.available)
         assert [sidecars.decide(pod("web"), labelled(rev=name)).injected for name in deployments] == [False, True]
         await store.delete(key_of(deployments["canary"]))
@@ -85,6 +87,10 @@ def test_pods_are_outdated_until_they_are_of_the_revision_of_their_namespace() -
     assert outdated_messages(stored(DEFAULT), sidecars, labelled()) == ()
     assert outdated_messages(stored(DEFAULT), sidecars, labelled(rev="canary")) == ("revision default, now canary",)
     assert outdated_messages(stored(NEXT), sidecars, labelled(rev="canary")) == ()
+    (message,) = outdated_messages(
+        stored(NEXT), sidecars._replace(image_of={"canary": "headgate:3"}.__getitem__), labelled(rev="canary")
+    )
+    assert message == "image headgate:2, now headgate:3"
     (message,) = outdated_messages(stored(NEXT), sidecars, labelled())
     assert message == "image headgate:2, now headgate:1"
 

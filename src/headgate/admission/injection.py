@@ -91,7 +91,8 @@ class Sidecars(NamedTuple):
 
     `decide` says whether a pod gets one. `create` returns a new pod with it, or the pod without it if it is not injected.
     `keep` returns an update of a pod with what injection has written, or raises Invalid. `is_complete` says that a pod has
-    everything already. `warn` yields warnings about the sidecar that a new pod gets.
+    everything already. `warn` yields warnings about the sidecar that a new pod gets. `image_of` returns the image of the sidecars that
+    a revision injects, empty for an unknown one.
     """
 
     decide: Callable[[Object, PodNamespace], InjectionDecision]
@@ -101,6 +102,7 @@ class Sidecars(NamedTuple):
     keep: Callable[[Object, Object], Object] = lambda new, _old: new
     is_complete: Callable[[Object], bool] = lambda _pod: False
     warn: Callable[[Object, PodNamespace], Iterable[str]] = lambda _pod, _around: ()
+    image_of: Callable[[str], str] = lambda _revision: ""
 
 
 def explicit_sidecars(mode: InjectionMode) -> Sidecars:

@@ -36,9 +36,8 @@ def outdated_messages(pod: Object, sidecars: Sidecars, around: PodNamespace) -> 
     if PROCESS in part(pod["metadata"], "annotations"):
         return ()
     decision, mode = sidecars.decide(pod, around), sidecar_mode(pod)
-    if decision.by == "Revision" and mode:  # only the revision knows the sidecars that it injects
-        own = part(pod["metadata"], "annotations").get(REVISION, "")
-        return () if own == decision.value else (f"revision {own or 'default'}, now {decision.value}",)
+    if decision.by == "Revision" and mode:
+        return tuple(_changes_of_revision(pod, decision.value, sidecars.image_of(decision.value)))
     if decision.injected != bool(mode):
         reason = decision_message(decision, pod["metadata"].get("namespace", ""))
         return (
@@ -47,6 +46,16 @@ def outdated_messages(pod: Object, sidecars: Sidecars, around: PodNamespace) -> 
             else (f"has a sidecar, and a new pod gets none: {reason}",)
         )
     return tuple(dict.fromkeys(_changes(pod, sidecars, around))) if mode else ()
+
+
+def _changes_of_revision(pod: Object, revision: str, image: str) -> Iterator[str]:
+    """Yield the other revision, or the other image. Only the revision knows what else its version injects."""
+    own = part(pod["metadata"], "annotations").get(REVISION, "")
+    if own != revision:
+        yield f"revision {own or 'default'}, now {revision}"
+    elif image and CONTAINER in (containers := _proxy_containers(pod)):
+        before = containers[CONTAINER][1].get("image")
+        yield from () if before == image else (f"image {before}, now {image}",)
 
 
 def _changes(pod: Object, sidecars: Sidecars, around: PodNamespace) -> Iterator[str]:

@@ -69,7 +69,7 @@ def upgrade(
 async def _upgrade(client: Client, image: str, patience: float, *, dry_run: bool, force: bool) -> None:
     async with client:
         inspect_client = InspectClient(client)
-        installation = await installed(client)
+        installation = await installed(client, by_any_tool=dry_run)
         if not installation.mesh.aggregated_apis:
             raise HeadgateError(
                 "this installation has no inspect API (--no-aggregated-apis), so nothing can be checked; upgrade it by"

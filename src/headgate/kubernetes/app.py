@@ -160,6 +160,7 @@ class _Injection(NamedTuple):
         injecting = partial(transparent_sidecars, options.mesh.sidecars, sidecars, limits=limits)
         # Predictions count users of their own, so that the users of a node's pods stay evenly divided.
         predicted = beside_revisions(predicted_sidecars(options, injecting()), revisions.names, predicts=True)
+        predicted = predicted._replace(image_of=lambda name: revisions.images.get(name, ""))
         webhooks = beside_revisions(injecting(), revisions.available)
         return cls(limits, webhooks, predicted, RefusedPods(predicted), MissingAgents(), revisions)
 

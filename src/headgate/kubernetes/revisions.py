@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import aiohttp
 import msgspec
@@ -34,7 +34,7 @@ _USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
 
 class InstalledRevisions:
-    """The revisions whose Deployment exists. `available` has those with an available replica.
+    """The revisions whose Deployment exists. `available` has those with an available replica, and `images` the image of each.
 
     `known` is set once they have been listed. `findings` is about labels of other ones.
     """
@@ -42,6 +42,7 @@ class InstalledRevisions:
     def __init__(self) -> None:
         self.names: Latest[frozenset[str]] = Latest(frozenset())
         self.available: Latest[frozenset[str]] = Latest(frozenset())
+        self.images: Mapping[str, str] = {}
         self.known = asyncio.Event()
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
 
@@ -56,6 +57,7 @@ class InstalledRevisions:
             elif _revision_of(step.object):
                 deployments[step.key] = step.object
             available = [obj for obj in deployments.values() if part(obj, "status").get("availableReplicas")]
+            self.images = {_revision_of(obj): _image_of(obj) for obj in deployments.values()}
             self.available.set(frozenset(map(_revision_of, available)))
             self.names.set(frozenset(map(_revision_of, deployments.values())))
             self.known.set()
@@ -71,6 +73,11 @@ class InstalledRevisions:
 
 def _revision_of(obj: Object) -> str:
     return str(labels_of(obj).get(REVISION, ""))
+
+
+def _image_of(deployment: Object) -> str:
+    containers = part(part(part(deployment, "spec"), "template"), "spec").get("containers") or ()
+    return next((str(container.get("image", "")) for container in containers if container.get("name") == NAME), "")
 
 
 def missing_revisions(snapshot: Snapshot, installed: frozenset[str]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from headgate.backoff import until_done
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError, ProxyError
 from headgate.latest import Latest, until
-from headgate.model.routing import TlsMode
+from headgate.model.mutual_tls import TlsMode
 from headgate.plane.feed import COMPILED, Feed
 from headgate.plane.loop import ALWAYS_ACTIVE, Loop, RenderedConfig, Renderings
 from headgate.plane.renderings import (
