@@ -397,13 +397,13 @@ def test_explain_shows_the_trace_of_a_client(run: Run, flags: str, decision: str
 
 
 def test_explain_names_the_authorization_server_of_a_rule(run: Run) -> None:
-    told = {
+    expected = {
         "http": (
             "only if allowed by default/auth:8080 over HTTP, the path after /check, with the headers cookie x-user, "
             "with up to 1024 bytes of the body, passing on its headers x-groups"
         ),
         "grpc": "only if allowed by default/auth:9000 over gRPC",
     }
-    for path, words in told.items():
+    for path, words in expected.items():
         ended = run("explain", f"http://a.example/{path}", "--via", "gateway/edge", "-f", AUTHORIZED, "-o", "json")
         assert json.loads(ended.out)["status"]["filterMessages"] == [words]

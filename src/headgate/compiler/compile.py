@@ -70,8 +70,8 @@ from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.service import Service
 from headgate.resources.discovery.endpoint_slice import EndpointSlice
-from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.gateway_api.authorization_policy import AuthorizationPolicy
+from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.kind import Kind
 from headgate.resources.mesh.canary.types import Canary
 from headgate.resources.mesh.sidecar import Sidecar
