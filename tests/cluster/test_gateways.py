@@ -32,9 +32,9 @@ class GatewayController:
         self.namespace = f"shop{next(_numbers)}"
         cluster.namespace(self.namespace)
 
-    async def reconcile(self, **spec: Any) -> None:
-        """Write the Gateway; let the controller read it."""
-        self._apply("gateways", gateway("edge", namespace=self.namespace, **spec))
+    async def reconcile(self, name: str = "edge", **spec: Any) -> None:
+        """Write a Gateway; let the controller read it."""
+        self._apply("gateways", gateway(name, namespace=self.namespace, **spec))
         await self.proxies.reconcile()
         await self.proxies.reconcile()  # the first one creates the Service, the second one reads its address
 
@@ -49,15 +49,15 @@ class GatewayController:
     def _apply(self, plural: str, obj: Object) -> None:
         version = obj["apiVersion"]
         root = f"/{'apis' if '/' in version else 'api'}/{version}"
-        path = f"{root}/namespaces/{self.namespace}/{plural}/edge?fieldManager=user&force=true"
+        path = f"{root}/namespaces/{self.namespace}/{plural}/{obj['metadata']['name']}?fieldManager=user&force=true"
         status, answer = self.cluster.call("PATCH", path, obj, content_type=APPLY)
         assert status in {200, 201}, answer
 
-    def get(self, group: str, kind: str) -> Any:
-        """Return an object of the Gateway, which the controller itself may not read."""
+    def get(self, group: str, kind: str, name: str = "edge") -> Any:
+        """Return an object of a Gateway, which the controller itself may not read."""
         known = find(group, kind)
         assert known
-        status, found = self.cluster.call("GET", path_of(known, NAMESPACE, proxy_name(self.namespace, "edge")))
+        status, found = self.cluster.call("GET", path_of(known, NAMESPACE, proxy_name(self.namespace, name)))
         assert status == 200, found
         return found
 
@@ -94,6 +94,24 @@ async def test_a_gateway_gets_its_objects_with_the_permissions_of_the_installati
     assert proxy_name(controller.namespace, "edge") in [item["metadata"]["name"] for item in budget["items"]]
     assert (controller.get("", "Service"))["metadata"]["annotations"]["example.com/internal"] == "true"
     assert await controller.addresses() == [(await controller.service())["clusterIP"]]
+
+
+async def test_gateways_with_long_names_have_objects_with_labels_of_their_own(controller: GatewayController) -> None:
+    """Labels have at most 63 characters, and names of Gateways up to 253 (GEP-1762)."""
+    added = {"labels": {"example.com/team": "web"}, "annotations": {"example.com/contact": "web@example.com"}}
+    names = [name.ljust(length, "x") for name, length in (("a", 63), ("b", 64), ("c", 253))]
+    for name in names:
+        await controller.reconcile(name, infrastructure=added)
+    labels = []
+    for name in names:
+        for kind in (("", "Service"), ("apps", "Deployment")):
+            metadata = controller.get(*kind, name)["metadata"]
+            assert added["labels"].items() <= metadata["labels"].items()
+            assert added["annotations"].items() <= metadata["annotations"].items()
+        labels.append(metadata["labels"]["gateway.networking.k8s.io/gateway-name"])
+    assert labels[0] == names[0]
+    assert [len(label) for label in labels] == [63] * 3
+    assert [label[:54] for label in labels] == [name[:54] for name in names]
 
 
 async def test_the_type_of_the_service_changes_to_a_load_balancer_and_back(controller: GatewayController) -> None:

@@ -228,15 +228,16 @@ async def test_a_new_gateway_with_an_invalid_parameter_gets_no_proxy(store, prox
     assert (await store.list("apps", "Deployment")).items == []
 
 
-async def test_labels_and_annotations_are_propagated_to_deployment_pods_and_service(store, proxies):
-    """The feature GatewayInfrastructurePropagation of the Gateway API."""
+async def test_labels_and_annotations_are_propagated_to_all_objects_of_a_gateway(store, proxies):
+    """As for the feature GatewayInfrastructurePropagation of the Gateway API, with the label of GEP-1762."""
     labels, annotations = {"example.com/team": "web"}, {"example.com/contact": "web@example.com"}
     await parameters(store, serviceAnnotations="example.com/contact: operators")
     await store.create(with_parameters(labels=labels, annotations=annotations))
     await proxies.reconcile()
     deployment = await store.get(DEPLOYMENT)
-    for item in (deployment, deployment["spec"]["template"], await store.get(SERVICE)):
-        assert labels.items() <= item["metadata"]["labels"].items()
+    named = {**labels, "gateway.networking.k8s.io/gateway-name": "edge"}
+    for item in (deployment, deployment["spec"]["template"], await store.get(SERVICE), await store.get(BUDGET)):
+        assert named.items() <= item["metadata"]["labels"].items()
         assert annotations.items() <= item["metadata"]["annotations"].items()
 
 

@@ -37,7 +37,7 @@ from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all, version_of
 from headgate.resources.gateway_api.gateway import HOSTNAME, IP_ADDRESS, Gateway
-from headgate.resources.gateway_api.proxies import PROXY_OF, proxy_name
+from headgate.resources.gateway_api.proxies import GATEWAY_NAME, PROXY_OF, gateway_label, proxy_name
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 
@@ -212,7 +212,8 @@ def gateway_objects(
 ) -> tuple[Object, Object, Object]:
     """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway; `more_ports` are those of ListenerSets."""
     name, added = _name(gateway), gateway.spec.infrastructure
-    metadata = object_metadata(name, _PROGRAM, added.labels, added.annotations)
+    labels = {**added.labels, GATEWAY_NAME: gateway_label(gateway.metadata.name)}
+    metadata = object_metadata(name, _PROGRAM, labels, added.annotations)
     annotations = {**added.annotations, PROXY_OF: _namespaced(gateway)}
     spec = {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, parameters.resources)}
     selector = pod_selector(_PROGRAM, name)

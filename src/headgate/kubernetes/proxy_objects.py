@@ -13,7 +13,7 @@ from headgate.resources.registry import DISRUPTION_BUDGET
 
 DIGEST = "headgate.dev/written-digest"
 """The annotation with the digest of what was applied: an object with the current digest is not applied again."""
-_NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
+_NAME, _INSTANCE, _MANAGED_BY, _ = OWN_KEYS
 
 
 def own_labels(program: str) -> Mapping[str, str]:
