@@ -1,7 +1,7 @@
 """Compile the Gateway API: the routes of Gateways' hosts and of Service ports, from the routes attached to them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> Route
         }
         empty = [host for host, routes in regrouped.items() if not routes]
         by_place[place] = groups.edited(regrouped, empty)
-    return RouteGroups(attached, by_place, counts)
+    return RouteGroups(attached, by_place, dict(counts))
 
 
 class GatewayListener(NamedTuple):
@@ -81,20 +81,42 @@ class GatewayListener(NamedTuple):
     wildcards: Mapping[str, Routes]
 
 
-def exact_hosts(parents: Parents, groups: RouteGroups) -> Mapping[tuple[Key, int], Mapping[str, Routes]]:
+class ExactHosts(NamedTuple):
+    """The routes of the listeners for one full name, by Gateway port and name, and the input of which they were made."""
+
+    parents: Parents | None
+    by_place: Mapping[Place, SharedMap[str, Routes]]
+    ports: Mapping[tuple[Key, int], SharedMap[str, Routes]]
+
+
+def exact_hosts(last: ExactHosts, parents: Parents, groups: RouteGroups) -> ExactHosts:
     """Return the routes of the listeners for one full name, by Gateway port and name.
 
     Ports without requests have none. A TLS listener beside HTTPS listeners has no routes: requests for its host get 421 on their
-    connections.
+    connections. With the same parents as in `last`, only the routes of changed listeners are read.
     """
-    return {
-        (served.gateway, served.port): {
-            host: groups.by_place.get(place, _NONE).get(host, ()) if has_requests else ()
-            for place, host, has_requests in served.exact
-        }
-        for served in parents.served
-        if served.has_requests
-    }
+    changed: Iterable[Place] | None = None
+    if last.parents is parents:
+        new, gone = replaced(last.by_place, groups.by_place)
+        changed = (*new, *gone)
+    ports: dict[tuple[Key, int], SharedMap[str, Routes]] = {}
+    for served in parents.served:
+        if served.has_requests:
+            port = served.gateway, served.port
+            before = last.ports.get(port, _NONE)
+            own = _exact_routes(served, served.exact if changed is None else changed, groups)
+            left = [host for host in before if host not in own] if changed is None else []
+            ports[port] = before.edited(own, left)
+    return ExactHosts(parents, groups.by_place, ports)
+
+
+def _exact_routes(served: ServedPort, places: Iterable[Place], groups: RouteGroups) -> Mapping[str, Routes]:
+    routes: dict[str, Routes] = {}
+    for place in places:
+        if place in served.exact:
+            host, has_requests = served.exact[place]
+            routes[host] = groups.by_place.get(place, _NONE).get(host, ()) if has_requests else ()
+    return routes
 
 
 def compile_exact(_shared: None, host: str, own: Routes) -> HostRoutes:
@@ -109,7 +131,7 @@ def listener_hosts(
     for served in parents.served:
         if not served.has_requests:
             continue
-        for place, host, has_requests in served.wildcards:
+        for place, (host, has_requests) in served.wildcards.items():
             routes = groups.by_place.get(place, _NONE) if has_requests else _NONE
             wildcards = {pattern: routes[pattern] for pattern in routes if pattern.startswith("*")}
             listener = GatewayListener(served.gateway, served.port, host, served.hosts_below[host], wildcards)
@@ -201,7 +223,7 @@ def gateway_ports(parents: Parents, groups: RouteGroups, hosts: CompiledHosts) -
 
 def _hosts(served: ServedPort, hosts: CompiledHosts) -> Hosts:
     """Return all hosts of a port; no two of its listeners have a host in common."""
-    of_listeners = [hosts.several.get(place, _NO_HOSTS) for place, _, _ in served.wildcards]
+    of_listeners = [hosts.several.get(place, _NO_HOSTS) for place in served.wildcards]
     several = [hosts.exact.get((served.gateway, served.port), _NO_HOSTS), *of_listeners]
     first = max(several, key=len)
     others = {host: compiled for some in several if some is not first for host, compiled in some.items()}
@@ -250,24 +272,47 @@ class OutcomeInput(NamedTuple):
     sets: int | None = None
 
 
+class OutcomeInputs(NamedTuple):
+    """The arguments of `outcome` for each Gateway and ListenerSet, and what they were made from.
+
+    `served` has the ports of Gateways that proxies serve, by `namespace/name` and number.
+    """
+
+    parents: Parents | None
+    counts: Mapping[Place, int]
+    served: frozenset[tuple[str, int]]
+    inputs: Mapping[Key, tuple[Key, OutcomeInput]]
+
+
 def outcome_inputs(
-    parents: Parents, groups: RouteGroups, ports: frozenset[tuple[str, int]]
-) -> Mapping[Key, tuple[Key, OutcomeInput]]:
-    """Return the arguments of `outcome` for each Gateway and ListenerSet; `ports` has the ports that proxies serve."""
+    last: OutcomeInputs, parents: Parents, counts: Mapping[Place, int], served: frozenset[tuple[str, int]]
+) -> OutcomeInputs:
+    """Return the arguments of `outcome`. If only `counts` differs from `last`, only the inputs with other numbers are new."""
+    if last.parents is parents and last.served == served:
+        changed, _ = replaced(last.counts, counts)
+        renewed = dict(last.inputs)
+        for key in {place[0] for place in changed}:
+            if isinstance(key, Key) and key in renewed:
+                renewed[key] = key, renewed[key][1]._replace(attached=_attached(parents, key, counts))
+        return OutcomeInputs(parents, counts, served, renewed)
     by_gateway: dict[str, set[int]] = defaultdict(set)
-    for name, port in ports:
+    for name, port in served:
         by_gateway[name].add(port)
     inputs: dict[Key, tuple[Key, OutcomeInput]] = {}
     for gateway, state in parents.states.items():
         sets = parents.attached_sets[gateway]
-        served = frozenset(by_gateway[f"{gateway.namespace}/{gateway.name}"])
+        ports = frozenset(by_gateway[f"{gateway.namespace}/{gateway.name}"])
         accepted = sum(any(plan.served for plan in parents.plans[key]) for key in sets) if not state.refusals else 0
         for key in (gateway, *sets):
-            plans = parents.plans[key]
-            attached = tuple(groups.counts.get((key, plan.listener.name), 0) for plan in plans)
             number = accepted if key == gateway else None
-            inputs[key] = key, OutcomeInput(gateway, state, plans, attached, served, number)
-    return inputs
+            attached = _attached(parents, key, counts)
+            inputs[key] = key, OutcomeInput(gateway, state, parents.plans[key], attached, ports, number)
+    return OutcomeInputs(parents, counts, served, inputs)
+
+
+def _attached(parents: Parents, key: Key, counts: Mapping[Place, int]) -> tuple[int, ...]:
+    """Return the number of routes of each listener of a Gateway or ListenerSet."""
+    return tuple(counts.get((key, plan.listener.name), 0) for plan in parents.plans[key])
 
 
 def outcome(key: Key, source: OutcomeInput) -> GatewayOutcome:
@@ -297,10 +342,8 @@ class CompiledGateways(NamedTuple):
 
 def compile_gateways(stages: Stages, parents: Parents, groups: RouteGroups) -> CompiledGateways:
     """Compile the hosts and statuses of Gateways and ListenerSets; `stages` has the results of the last compilation."""
-    exact = {
-        port: stages.each_item(compile_exact, None, routes, port)
-        for port, routes in exact_hosts(parents, groups).items()
-    }
+    exact_routes = stages.following(exact_hosts, ExactHosts(None, {}, {}), parents, groups)
+    exact = {port: stages.each_item(compile_exact, None, routes, port) for port, routes in exact_routes.ports.items()}
     listeners = list(listener_hosts(parents, groups))
     several = {place: stages.each_item(compile_host, listener, routes, place) for place, listener, routes in listeners}
     of_ports = (stages.each_item(unreachable_in_host, port, hosts, port) for port, hosts in exact.items())
@@ -309,7 +352,9 @@ def compile_gateways(stages: Stages, parents: Parents, groups: RouteGroups) -> C
         for place, listener, _ in listeners
     )
     ports = tuple(gateway_ports(parents, groups, CompiledHosts(exact, several)))
-    inputs = outcome_inputs(parents, groups, frozenset((port.gateway, port.port) for port in ports))
+    served = frozenset((port.gateway, port.port) for port in ports)
+    first = OutcomeInputs(None, {}, frozenset(), {})
+    inputs = stages.following(outcome_inputs, first, parents, groups.counts, served).inputs
     outcomes = [*stages.each(outcome, inputs), *refused_outcomes(parents)]
     return CompiledGateways(
         ports=ports,

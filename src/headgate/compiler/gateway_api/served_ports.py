@@ -1,14 +1,14 @@
 """The ports of Gateways that accept connections, each with its listeners: the Gateway's own and those of its ListenerSets."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
-from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
+from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.listener_sets import MergedListeners
 from headgate.model.host_names import fitting_names
-from headgate.model.routing import ListenerCertificate
+from headgate.model.routing import ListenerCertificate, PortRef
 from headgate.resources.meta import Key
 
 ListenerPlace: TypeAlias = tuple[Key, str]
@@ -18,7 +18,11 @@ OF_CONNECTIONS = frozenset({"TCP", "TLS"})
 
 
 class ServedPort:
-    """A port of a Gateway on its address, with the listeners that accept connections on it, in order of precedence."""
+    """A port of a Gateway on its address, with the listeners that accept connections on it, in order of precedence.
+
+    `exact` has the listeners for one full name each, and `wildcards` those for several names: each with its hostname, and whether
+    proxies read its requests.
+    """
 
     def __init__(self, gateway: Key, address: str, plans: Mapping[ListenerPlace, ListenerPlan]) -> None:
         self.gateway = gateway
@@ -26,6 +30,14 @@ class ServedPort:
         self.plans = plans
         self.port = next(iter(plans.values())).listener.port
         self.protocols = frozenset(plan.listener.protocol for plan in plans.values())
+        self.exact: dict[ListenerPlace | PortRef, tuple[str, bool]] = {}
+        self.wildcards: dict[ListenerPlace, tuple[str, bool]] = {}
+        for place, plan in plans.items():
+            is_exact = not plan.host.startswith("*")
+            (self.exact if is_exact else self.wildcards)[place] = (
+                plan.host,
+                plan.listener.protocol not in OF_CONNECTIONS,
+            )
 
     @property
     def has_requests(self) -> bool:
@@ -33,35 +45,24 @@ class ServedPort:
         return not self.protocols <= OF_CONNECTIONS
 
     @cached_property
-    def exact(self) -> Sequence[tuple[ListenerPlace, str, bool]]:
-        """The listeners for one full name each, with the name, and whether proxies read their requests."""
-        return [entry for entry in self._hosts if not entry[1].startswith("*")]
-
-    @cached_property
-    def wildcards(self) -> Sequence[tuple[ListenerPlace, str, bool]]:
-        """The listeners for several names, with their hostname, and whether proxies read their requests."""
-        return [entry for entry in self._hosts if entry[1].startswith("*")]
-
-    @cached_property
     def hosts_below(self) -> Mapping[str, frozenset[str]]:
         """The hostnames of listeners that fit the hostname of a listener for several names, by that hostname."""
-        wildcards = {host for _, host, _ in self.wildcards}
-        below: dict[str, list[str]] = {host: [] for host in wildcards}
-        for _, host, _ in self._hosts if wildcards else ():
-            for pattern in fitting_names(wildcards, host):
+        patterns = {host for host, _ in self.wildcards.values()}
+        hosts = [host for host, _ in (*self.exact.values(), *self.wildcards.values())] if patterns else []
+        below: dict[str, list[str]] = {host: [] for host in patterns}
+        narrow = patterns - {ANY_HOST}
+        for host in hosts if narrow else ():
+            for pattern in fitting_names(narrow, host):
                 below[pattern].append(host)
-        return {pattern: frozenset(hosts) for pattern, hosts in below.items()}
+        if ANY_HOST in below:
+            below[ANY_HOST] = hosts
+        return {pattern: frozenset(fitting) for pattern, fitting in below.items()}
 
     @cached_property
     def tls(self) -> tuple[tuple[str, ListenerCertificate], ...]:
         """The certificates with the hostnames of their listeners, sorted by hostname."""
         ended = sorted((plan for plan in self.plans.values() if plan.certificates), key=lambda plan: plan.host)
         return tuple((plan.host, certificate) for plan in ended for certificate in plan.certificates)
-
-    @property
-    def _hosts(self) -> Iterator[tuple[ListenerPlace, str, bool]]:
-        for place, plan in self.plans.items():
-            yield place, plan.host, plan.listener.protocol not in OF_CONNECTIONS
 
 
 def served_ports(states: Mapping[Key, GatewayState], listeners: MergedListeners) -> Iterator[ServedPort]:
