@@ -1,6 +1,6 @@
 """What a plan must say about requests and calls, by the model: `evaluate` and `authorization` in both worlds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 from tests.differential.access_expectation import sent as sent_by
@@ -12,12 +12,13 @@ from tests.differential.worlds import Sent
 
 from headgate.compiler.compile import compile_mesh
 from headgate.matching.requests import fits
+from headgate.model.access import ANY_CALLER, source_includes
 from headgate.model.authorization import authorize, port_of, protocol_at
 from headgate.model.evaluate import Decision, RequestParts, decide
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, Mesh, PortRef, Route
 from headgate.model.sanitizing import Downstream, sanitize
-from headgate.plan.access import ANY_IDENTITY, PLAINTEXT, AccessChange
+from headgate.plan.access import ANY_IDENTITY, AccessChange
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment, treatment_of
 from headgate.plane.feed import snapshot_of
@@ -139,19 +140,26 @@ def names_call(change: AccessChange, call: Call, identity: str, meshes: Sequence
         for grant in workload.access.grants
         for name in grant.sources
     }
-    caller = identity or PLAINTEXT
-    if caller not in change.sources and (not identity or identity in named or ANY_IDENTITY not in change.sources):
+    if caller_class(identity, named) not in change.sources:
         return False
     certificate = f"By={change.destination};Hash={'0' * 64};URI={identity}" if identity else ""
     seen = sanitize(sent_by(call), Downstream(inbound=True, secure=bool(identity), certificate=certificate))
     return not change.is_http or fits(change.match, RequestParts(seen.request))
 
 
+def caller_class(identity: str, named: Collection[str]) -> str:
+    """Return how a change of access names a caller: by its identity, its namespace, or as one that no rule names."""
+    if not identity or identity in named:
+        return identity
+    beginnings = (name for name in named if name != ANY_CALLER and source_includes(name, identity))
+    return next(beginnings, ANY_IDENTITY)
+
+
 def example_outcomes(change: AccessChange, meshes: Sequence[Mesh]) -> Iterator[list[bool | None]]:
     """Yield for each caller of a change whether the meshes allow the example."""
     assert change.example
     for source in change.sources:
-        identity = STRANGER if source == ANY_IDENTITY else source
+        identity = STRANGER if source == ANY_IDENTITY else source.replace("*", "unnamed")
         yield [
             is_allowed(mesh, change.port, called=change.called, identity=identity, request=change.example)
             for mesh in meshes

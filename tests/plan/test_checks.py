@@ -1,6 +1,7 @@
 """Checks of access hold for all requests, or have a counterexample."""
 
 import pytest
+from tests.make.objects import authorization_policy, caller_rule, manifest
 from tests.plan.manifests import (
     SERVICES,
     compiled,
@@ -40,6 +41,27 @@ def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):
         in counterexample.message
     )
     assert counterexample.command == "headgate explain http://shop.default:8080/i --from serviceaccount/web -n default"
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([caller_rule("web", ports=[8080])], ""),
+        ([], ""),
+        ([caller_rule("web", "thief")], "ServiceAccount default/thief may send all requests"),
+        ([caller_rule("*")], "every ServiceAccount of namespace default that no rule names may send all requests"),
+        ([{}], "every ServiceAccount and callers without a sidecar may send all requests"),
+    ],
+)
+def test_further_sources_of_an_authorization_policy_are_new_access(tmp_path, rules, message):
+    """GEP-3779."""
+    before, after = (
+        [*PODS, manifest(authorization_policy("p", {"app": "shop"}, *each))] for each in ([caller_rule("web")], rules)
+    )
+    verdict = no_new_access(planned(tmp_path, before, after))
+    assert verdict.holds is not bool(message)
+    assert all(message in text for text in texts_of(verdict))
+    assert bool(texts_of(verdict)) is bool(message)
 
 
 def guarded_by(name: str) -> str:

@@ -101,7 +101,7 @@ def callers_words(sources: Sequence[str]) -> str:
 def _caller(identity: str) -> str:
     account = parse_id(identity)
     if identity.endswith("/sa/*"):
-        return f"every other ServiceAccount of namespace {identity.split('/')[-3]}"
+        return f"every ServiceAccount of namespace {identity.split('/')[-3]} that no rule names"
     if account is None:
         return identity
     return (

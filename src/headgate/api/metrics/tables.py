@@ -47,8 +47,8 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
         ("Failures", "Failed requests."),
         ("Connections", "TCP connections to ports that are not HTTP."),
         ("Conn_Failures", "TCP connections that no server accepted."),
-        ("Denied", "Requests denied by TrafficTargets."),
-        ("Conn_Denied", "TCP connections denied by TrafficTargets."),
+        ("Denied", "Requests denied by access rules."),
+        ("Conn_Denied", "TCP connections denied by access rules."),
     ):
         yield column(name, description, priority=1, type="integer")
     if edges:
