@@ -47,6 +47,7 @@ BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternar
 RULES_OF_TEXT = re.compile(rf"^( *){RULES}:\n(?:\1[- ] .*\n)+", re.MULTILINE)
 WITH_RULES = 'semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version'
 REVISION_NAME = "{{ .Values.revision }}"
+_NAMES = r"\.Values\.revision|\$namespace"
 INSTALLATION = '{{- $installation := include "headgate.installation" . | fromYaml }}\n'
 """Reads what a revision copies of the installation: arguments, namespaces and pull secrets."""
 ARGUMENTS = re.compile(r"^( *)args:\n((?:\1- .*\n)+)(?=\1- --revision\n)", re.MULTILINE)
@@ -143,7 +144,7 @@ def _objects(namespaces: str, *, is_revision: bool = False) -> dict[tuple[str, s
         text = yaml.safe_dump(edited, sort_keys=False, width=WIDTH)
         if "{{" in text:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
-        text = _with_quoted_revision(expressions.render(text))
+        text = _quoted(expressions.render(text))
         text = RULES_OF_TEXT.sub(rf"{{{{- if {WITH_RULES} }}}}\n\g<0>{{{{- end }}}}\n", text)
         if condition := conditions.get((kind, obj["metadata"]["name"])) or CONDITIONS.get(kind):
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
@@ -152,11 +153,9 @@ def _objects(namespaces: str, *, is_revision: bool = False) -> dict[tuple[str, s
     return texts
 
 
-def _with_quoted_revision(text: str) -> str:
-    """Return a text in which a revision that is a whole scalar has quotes: it may be a number."""
-    return text.replace(f": {REVISION_NAME}\n", ": {{ .Values.revision | quote }}\n").replace(
-        f"- {REVISION_NAME}\n", "- {{ .Values.revision | quote }}\n"
-    )
+def _quoted(text: str) -> str:
+    """Return a text in which names that users choose have quotes where they are whole scalars: they may be numbers."""
+    return re.sub(rf"^( *(?:\w[^:]*:|-) )\{{\{{ ({_NAMES}) \}}\}}$", r"\1{{ \2 | quote }}", text, flags=re.MULTILINE)
 
 
 def _conditions(values: Values) -> Mapping[tuple[str, str], str]:

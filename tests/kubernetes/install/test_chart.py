@@ -79,7 +79,7 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
             },
         ),
     ),
-    "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, options={"namespaces": "shop,pay"})),
+    "namespaces": ({"namespaces": ["shop", "123"]}, Values(image=IMAGE, options={"namespaces": "shop,123"})),
     "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, options={"namespaces": "default"})),
     "no APIs": ({"aggregatedApis": False}, Values(image=IMAGE, options={"aggregated_apis": ""})),
     "node agent": (
