@@ -14,6 +14,7 @@ from headgate.admission.outdated_sidecars import outdated_messages
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
+from headgate.resources.core.proxy_annotations import MEMORY, MEMORY_LIMIT
 from headgate.resources.meta import Object
 
 OPTIONS = {"image": "headgate:1", "xds": "headgate:15010"}
@@ -89,6 +90,32 @@ async def test_a_namespace_with_a_limit_range_accepts_a_fitted_sidecar_only(
             await client.post(pods, plain.create(web_pod(namespace), LABELED, True))
         stored = await client.post(pods, fitting.create(web_pod(namespace), LABELED, True))
     assert outdated_messages(stored, fitting, LABELED) == ()
+
+
+async def test_a_namespace_accepts_pods_whose_sidecars_are_above_a_maximum_for_pods_only_after_the_warning(
+    cluster: KubeApiServer, namespace: str
+) -> None:
+    """A LimitRange with only a minimum for containers raises the sidecar, and the maximum for pods counts all containers."""
+    limits = [{"type": "Container", "min": {"memory": "16Mi"}}, {"type": "Pod", "max": {"memory": "512Mi"}}]
+    ranges = [{**limit_range(namespace), "spec": {"limits": limits}}]
+    default, smaller = (
+        transparent_sidecars(
+            "labelled", SidecarOptions(**OPTIONS, proxy=proxy), limits=lambda _: NamespaceLimits(ranges)
+        )
+        for proxy in ({}, {MEMORY: "8Mi", MEMORY_LIMIT: "256Mi"})
+    )
+    async with cluster.client() as client:
+        await client.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account(namespace))
+        await client.post(f"/api/v1/namespaces/{namespace}/limitranges", ranges[0])
+        with pytest.raises(HeadgateError, match="maximum memory usage per Pod is 512Mi"):
+            await client.post(f"/api/v1/namespaces/{namespace}/pods", default.create(web_pod(namespace), LABELED, True))
+        made = smaller.create(web_pod(namespace), LABELED, True)
+        stored = await client.post(f"/api/v1/namespaces/{namespace}/pods", made)
+    (warning,) = default.warn(web_pod(namespace), LABELED)
+    assert warning.startswith(
+        "the LimitRange small allows pods with at most 512Mi of memory, and a pod with its sidecar"
+    )
+    assert outdated_messages(stored, smaller, LABELED) == ()
 
 
 async def with_quota(client: Client, namespace: str, used: Mapping[str, str]) -> Object:

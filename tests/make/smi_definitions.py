@@ -19,6 +19,16 @@ _SPLIT_SPEC = {
     "required": ["service", "backends"],
     "properties": {"service": {"type": "string"}, "backends": {"type": "array", "items": _BACKEND}},
 }
+_WEBHOOK = {
+    "strategy": "Webhook",
+    "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": {
+            "caBundle": "cm9vdHM=",
+            "service": {"namespace": "osm-system", "name": "osm-bootstrap", "path": "/convert/split", "port": 9443},
+        },
+    },
+}
 _KINDS = {
     "TrafficSplit": ("split.smi-spec.io", "trafficsplits", "ts"),
     "HTTPRouteGroup": ("specs.smi-spec.io", "httproutegroups", "htr"),
@@ -41,9 +51,17 @@ def plural(kind: str) -> str:
 
 
 def definition(
-    kind: str, *versions: str, stored: str, labels: Mapping[str, str] | None = None, schema: Any = None
+    kind: str,
+    *versions: str,
+    stored: str,
+    labels: Mapping[str, str] | None = None,
+    schema: Any = None,
+    conversion: Object | None = None,
 ) -> Object:
-    """Return the definition of a kind that serves these versions and stores objects in the version `stored`."""
+    """Return the definition of a kind that serves these versions and stores objects in the version `stored`.
+
+    `conversion` is that of a webhook of the project, by default none.
+    """
     group, resource, short = _KINDS[kind]
     content = {"openAPIV3Schema": schema or {"type": "object", "properties": {"spec": _SPLIT_SPEC}}}
     names = {
@@ -72,6 +90,7 @@ def definition(
                 }
                 for version in versions
             ],
+            **({"conversion": conversion} if conversion else {}),
         },
     }
 
@@ -133,7 +152,7 @@ ORIGINS = (
     Origin(
         "osm",
         [
-            definition("TrafficSplit", "v1alpha2", "v1alpha3", "v1alpha4", stored="v1alpha2"),
+            definition("TrafficSplit", "v1alpha2", "v1alpha3", "v1alpha4", stored="v1alpha2", conversion=_WEBHOOK),
             definition("HTTPRouteGroup", "v1alpha3", "v1alpha4", stored="v1alpha4", schema=LOOSE),
             definition("TCPRoute", "v1alpha3", "v1alpha4", stored="v1alpha4", schema=LOOSE),
             definition("TrafficTarget", "v1alpha2", "v1alpha3", stored="v1alpha3", schema=LOOSE),

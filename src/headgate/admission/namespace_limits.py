@@ -10,6 +10,7 @@ from headgate.admission.resource_quotas import (
     completed,
     completion_warnings,
     excess_warnings,
+    pod_range_warnings,
     states_resources,
 )
 from headgate.resources.meta import Object
@@ -27,7 +28,7 @@ class NamespaceLimits(NamedTuple):
         return settings._replace(resources=fitted(completed_resources, self.ranges))
 
     def warnings(self, settings: ProxySettings, injected: Object) -> Iterator[str]:
-        """Yield the warnings about the proxy of a pod with `settings`, and about a quota that has no room for the pod.
+        """Yield the warnings about the proxy of a pod with `settings`, and about a quota or LimitRange that has no room for the pod.
 
         `injected` is the pod with its sidecar.
         """
@@ -36,6 +37,7 @@ class NamespaceLimits(NamedTuple):
         ranged = fitted(settings.resources, self.ranges)
         yield from completion_warnings(ranged, self._completed(settings, injected), quotas)
         yield from excess_warnings(injected, quotas)
+        yield from pod_range_warnings(injected, self.ranges)
 
     def _completed(self, settings: ProxySettings, pod: Object) -> Quantities:
         """Return the resources with the defaults of the LimitRanges, and then with what quotas still demand."""

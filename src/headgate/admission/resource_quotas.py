@@ -98,6 +98,25 @@ def excess_warnings(pod: Object, quotas: Iterable[Object]) -> Iterator[str]:
                 )
 
 
+def pod_range_warnings(pod: Object, ranges: Iterable[Object]) -> Iterator[str]:
+    """Yield a warning for each maximum for pods in a LimitRange that a pod with its sidecar exceeds.
+
+    Sidecars are not fitted to it, because the containers of the application count too.
+    """
+    entries = [(_name(obj), entry) for obj in ranges for entry in part(obj, "spec").get("limits") or ()]
+    for name, entry in entries:
+        for resource, most in sorted(part(entry, "max").items()) if entry.get("type") == "Pod" else ():
+            if (LIMITS, resource) not in _ANNOTATIONS:
+                continue
+            needed, annotation = _needed(pod, f"{LIMITS}.{resource}"), _ANNOTATIONS[LIMITS, resource]
+            amount = f"limits of {_text(f'{LIMITS}.{resource}', needed, math.ceil)}" if needed else "no limit"
+            if not needed or needed > parse_quantity(str(most)):
+                yield (
+                    f"the LimitRange {name} allows pods with at most {most} of {resource}, and a pod with its sidecar has {amount}:"
+                    f" the API server refuses new pods; change the LimitRange, or set {annotation}{' lower' if needed else ''}"
+                )
+
+
 def _needed(pod: Object, key: str) -> Fraction:
     """Return how much of a quota a pod uses: its containers together, or one of its init containers that needs more.
 
