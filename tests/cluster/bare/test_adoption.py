@@ -1,20 +1,22 @@
 """Installing over definitions of other meshes that have objects, and giving the definitions back."""
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster import replica
-from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.api_server import MERGE, KubeApiServer, started
 from tests.cluster.control_planes import DEADLINE_S, eventually
 from tests.cluster.installation import WITHOUT_APIS, on_this_machine
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
+from tests.waiting import until
 
 from headgate.kubernetes.install.custom_resources import mesh_kinds
-from headgate.kubernetes.install.definitions import DEFINITION
+from headgate.kubernetes.install.definitions import is_own
 from headgate.kubernetes.install.installer import Installer
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
@@ -22,6 +24,7 @@ from headgate.resources.versions import to_hub
 
 HUBS = {kind.kind: kind.versions[0] for kind in mesh_kinds()}
 LINKERD, SDK, OSM, FLAGGER, ARGO, EARLY = ORIGINS
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PUBLISHED = "io.smi-spec.split.v1alpha4.TrafficSplit"
 
 
@@ -42,6 +45,39 @@ def content(obj: Any) -> Any:
     return {name: value for name, value in obj.items() if name not in {"status", "metadata"}} | {"metadata": metadata}
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
+    """An API server with an installation, on which a test replaces only the definitions of its mesh."""
+    with started(tmp_path_factory.mktemp("adoption")) as server:
+        asyncio.run(_apply(server))
+        server.namespace("shop")
+        yield server
+
+
+async def _apply(server: KubeApiServer) -> None:
+    async with server.client() as client:
+        async for _ in Installer(client).apply(tuple(on_this_machine(server, WITHOUT_APIS))):
+            pass
+
+
+@pytest.fixture
+def cluster(installed: KubeApiServer) -> Iterator[KubeApiServer]:
+    """The API server, from which the definitions of another mesh are removed after the test."""
+    yield installed
+    for definition in installed.call("GET", DEFINITIONS)[1]["items"]:
+        if not is_own(definition):
+            remove_definition(installed, definition["metadata"]["name"])
+
+
+def remove_definition(server: KubeApiServer, name: str) -> None:
+    """Delete a definition with its objects, which no replica converts; wait until it is gone."""
+    path = f"{DEFINITIONS}/{name}"
+    server.call("PATCH", path, {"spec": {"conversion": None}}, content_type=MERGE)
+    status, answer = server.call("DELETE", path)
+    assert status in {200, 404}, answer
+    until(lambda: server.call("GET", path)[0] == 404, f"the end of {name}", DEADLINE_S)
+
+
 class Cluster:
     """An API server with the definitions and objects of another mesh."""
 
@@ -51,8 +87,9 @@ class Cluster:
         self.names = [definition["metadata"]["name"] for definition in origin.definitions]
 
     async def begin(self) -> None:
-        """Create the definitions and the objects."""
-        self.server.namespace("shop")
+        """Replace headgate's definitions of the same kinds, and create the objects."""
+        for name in self.names:
+            remove_definition(self.server, name)
         for definition in self.origin.definitions:
             self.server.make(definition_path(definition), definition)
         for obj in self.origin.objects:
@@ -61,7 +98,15 @@ class Cluster:
             self.server.make(path, obj)
 
     def definition(self, name: str) -> Any:
-        return self.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+        return self.get(f"{DEFINITIONS}/{name}")
+
+    def objects_of_installation(self) -> Sequence[Object]:
+        """Return the objects that an installation applies."""
+        return tuple(on_this_machine(self.server, WITHOUT_APIS))
+
+    def own_definitions(self) -> Sequence[Object]:
+        """Return headgate's definitions of the kinds that the other mesh has, which an uninstallation gives back."""
+        return [obj for obj in self.objects_of_installation() if obj["metadata"]["name"] in self.names]
 
     def get(self, path: str) -> Any:
         status, answer = self.server.call("GET", path)
@@ -133,11 +178,11 @@ async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their
     before = mesh.definition(name)["spec"]
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
+        objects = mesh.objects_of_installation()
         async for _ in installer.apply(objects):
             pass
         (own,) = (obj for obj in objects if obj["metadata"]["name"] == name)
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        path = f"{DEFINITIONS}/{name}"
         assert cluster.call("PATCH", path, {"spec": own["spec"]}, content_type=MERGE)[0] == 200
         assert mesh.definition(name)["status"]["storedVersions"] == ["v1alpha1", "v1alpha4"]
         with replica.serving(cluster):
@@ -150,7 +195,7 @@ async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their
             )
             stored = ("--type", "merge", "-p", '{"status": {"storedVersions": ["v1alpha4"]}}')
             kubectl(cluster, "patch", "customresourcedefinition", name, "--subresource", "status", *stored)
-        outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
+        outcomes = [outcome async for _, outcome in installer.delete(mesh.own_definitions())]
     assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
     assert mesh.definition(name)["spec"] == before
     assert mesh.objects() == [content(obj) for obj in mesh.origin.objects]
@@ -166,7 +211,7 @@ async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(clust
     before = mesh.definition(name)
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
+        objects = mesh.objects_of_installation()
         async for _ in installer.apply(objects):
             pass
         with replica.serving(cluster):
@@ -178,7 +223,7 @@ async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(clust
             assert outcome == "migrated: 1 object is stored in v1alpha4"
             assert mesh.objects() == [content(obj) for obj in mesh.origin.objects]
         mesh.assert_migrated()
-        outcomes = [outcome async for _, outcome in installer.delete(objects) if outcome != "deleted"]
+        outcomes = [outcome async for _, outcome in installer.delete(mesh.own_definitions())]
         assert outcomes == ["kept: it was there before headgate, and has its earlier content again"]
     mesh.assert_given_back({name: before})
 
@@ -191,7 +236,7 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
     before = {name: mesh.definition(name) for name in mesh.names}
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = tuple(on_this_machine(cluster, WITHOUT_APIS))
+        objects = mesh.objects_of_installation()
         async for _ in installer.apply(objects):
             pass
         expected = [content(obj) for obj in origin.objects]
@@ -206,7 +251,6 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
                 pass
             assert mesh.objects() == expected
         mesh.assert_migrated()
-        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in installer.delete(objects)}
+        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in installer.delete(mesh.own_definitions())}
         assert {name for name, outcome in outcomes.items() if outcome != "deleted"} == set(mesh.names)
-        await installer.wait_gone([obj for obj in objects if obj["kind"] == DEFINITION])
     mesh.assert_given_back(before)

@@ -14,6 +14,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 
 CLIENT_SIDE = "--server-side=false"  # API servers of Kubernetes 1.20 panic when an APIService is applied on the server
+SERVER_SIDE = "--server-side=true"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tlsconfigs.headgate.dev"
 CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trafficsplits.split.smi-spec.io"
 DEPLOYMENT = "/apis/apps/v1/namespaces/headgate-system/deployments/headgate"
@@ -26,6 +27,7 @@ ADAPTER = {
     "versionPriority": 100,
 }
 BUNDLE = "cm9vdHM="
+INSTALLATION = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
 WITHOUT_APIS = ("--set", "aggregatedApis=false")
 """Each change to an APIService costs the API server half a second of processor time."""
 
@@ -73,24 +75,36 @@ def release(new_cluster: KubeApiServer) -> Release:
     return Release(new_cluster)
 
 
-@pytest.mark.parametrize("side", [CLIENT_SIDE, "--server-side=true"])
-def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(
-    release: Release, tmp_path: Path, side: str
+async def test_helm_takes_over_an_installation_upgrades_it_uninstalls_it_and_installs_it_again(
+    release: Release, tmp_path: Path
 ) -> None:
-    """An upgrade changes a value and a definition, and keeps the CA bundles of the control plane."""
-    chart, newer = (shutil.copytree(CHART, tmp_path / name) for name in ("chart", "newer"))
-    if side != CLIENT_SIDE:
-        for copy in (chart, newer):
-            (copy / "templates/apiservice.yaml").unlink()
-    release.helm("install", "headgate", chart, "--create-namespace", side)
+    async with release.cluster.client() as client:
+        async for _ in Installer(client).apply(INSTALLATION):
+            pass
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    release.helm("install", "headgate", chart, "--take-ownership", "--set", "replicas=1", CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 1
+    assert_upgraded_and_uninstalled(release, chart, CLIENT_SIDE)
+    release.helm("install", "headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
-    release.write_bundles()
 
-    definitions = newer / "templates/customresourcedefinition.yaml"
+
+def test_a_release_is_applied_on_the_server(release: Release, tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    (chart / "templates/apiservice.yaml").unlink()
+    release.helm("install", "headgate", chart, "--create-namespace", SERVER_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
+    assert_upgraded_and_uninstalled(release, chart, SERVER_SIDE)
+
+
+def assert_upgraded_and_uninstalled(release: Release, chart: Path, side: str) -> None:
+    """Change a value and a definition by an upgrade, which keeps the control plane's CA bundles; uninstall all but definitions."""
+    release.write_bundles()
+    definitions = chart / "templates/customresourcedefinition.yaml"
     old = "singular: tlsconfig\n"
     assert old in definitions.read_text()
     definitions.write_text(definitions.read_text().replace(old, f"{old}    shortNames: [tlsc]\n"))
-    release.helm("upgrade", "headgate", newer, "--set", "replicas=3", side)
+    release.helm("upgrade", "headgate", chart, "--set", "replicas=3", side)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
     assert release.get(DEFINITION)["spec"]["names"]["shortNames"] == ["tlsc"]
     assert release.bundles() == {BUNDLE}
@@ -100,44 +114,34 @@ def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(
     assert release.is_gone(INJECTION)
     assert release.get(DEFINITION)["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
-    release.helm("install", "headgate", chart, side, *WITHOUT_APIS)
-    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
 
-
-def test_a_release_with_custom_metrics_fails_while_another_server_has_them(release: Release) -> None:
+async def test_helm_takes_over_definitions_but_no_custom_metrics_of_another_server(release: Release) -> None:
+    """The definitions stay after an uninstallation."""
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
     other = {"metadata": {"name": "v1beta1.custom.metrics.k8s.io"}, "spec": {**ADAPTER, "version": "v1beta1"}}
     release.cluster.make(path, other)
-    enabled = ("--set", "customMetrics.enabled=true", *WITHOUT_APIS)
-    options = ("install", "headgate", CHART, "--create-namespace", *enabled, CLIENT_SIDE)
-    assert "v1beta1.custom.metrics.k8s.io names the Service monitoring/adapter" in release.helm(*options, fails=True)
-    assert release.is_gone(DEPLOYMENT)
-    release.cluster.call("DELETE", f"{path}/v1beta1.custom.metrics.k8s.io")
-    release.helm(*options)
-    found = release.get(f"{path}/v1beta2.custom.metrics.k8s.io")
-    assert found["spec"]["service"]["name"] == "headgate"
-    values = (*enabled, "--set", "replicas=3", "--dry-run=server")
-    assert "replicas: 3" in release.helm("upgrade", *options[1:3], *values)
-
-
-async def test_helm_takes_over_definitions_of_another_mesh_which_stay_after_the_uninstallation(
-    release: Release,
-) -> None:
     linkerd = ORIGINS[0]
     release.cluster.make(CONVERTED.rpartition("/")[0], linkerd.definitions[0])
     before = release.get(CONVERTED)
-    options = ("headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS)
-    assert "invalid ownership metadata" in release.helm("install", *options, "--create-namespace", fails=True)
-    release.helm("install", *options, "--create-namespace", "--take-ownership")
+    options = ("headgate", CHART, CLIENT_SIDE, "--set", "customMetrics.enabled=true", *WITHOUT_APIS)
+    install = ("install", *options, "--create-namespace")
+    assert "v1beta1.custom.metrics.k8s.io names the Service monitoring/adapter" in release.helm(*install, fails=True)
+    assert release.is_gone(DEPLOYMENT)
+    release.cluster.call("DELETE", f"{path}/v1beta1.custom.metrics.k8s.io")
+    assert "invalid ownership metadata" in release.helm(*install, fails=True)
+    release.helm(*install, "--take-ownership")
+    metrics = release.get(f"{path}/v1beta2.custom.metrics.k8s.io")
+    assert metrics["spec"]["service"]["name"] == "headgate"
     release.helm("upgrade", *options, "--set", "replicas=3")
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
+
     definition = release.get(CONVERTED)
     assert len(definition["spec"]["versions"]) == 4
     adopted = json.loads(definition["metadata"]["annotations"]["headgate.dev/adopted"])
     assert adopted == {"labels": {"linkerd.io/extension": "smi"}, "spec": before["spec"]}
     assert "headgate.dev/adopted" not in release.get(DEFINITION)["metadata"]["annotations"]
     async with release.cluster.client() as client:
-        objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
-        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in Installer(client).delete(objects)}
+        outcomes = {obj["metadata"]["name"]: outcome async for obj, outcome in Installer(client).delete(INSTALLATION)}
     assert outcomes[CONVERTED.rpartition("/")[2]].startswith(
         "kept with headgate's content: its objects are stored in v1alpha"
     )
@@ -174,14 +178,3 @@ def test_a_revision_is_a_release_beside_the_installation_and_has_its_options(rel
     assert release.is_gone(f"{INJECTION}-rev-next")
     assert release.get(DEPLOYMENT)["spec"] == before
     assert release.get(INJECTION)["webhooks"]
-
-
-async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:
-    async with release.cluster.client() as client:
-        objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
-        async for _ in Installer(client).apply(objects):
-            pass
-    release.helm("install", "headgate", CHART, "--take-ownership", "--set", "replicas=3", CLIENT_SIDE)
-    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
-    release.helm("uninstall", "headgate")
-    assert release.is_gone(DEPLOYMENT)

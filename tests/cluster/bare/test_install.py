@@ -38,12 +38,6 @@ async def installer(cluster: KubeApiServer) -> AsyncIterator[Installer]:
         yield Installer(client)
 
 
-@pytest_asyncio.fixture
-async def new_installer(new_cluster: KubeApiServer) -> AsyncIterator[Installer]:
-    async with new_cluster.client() as client:
-        yield Installer(client)
-
-
 async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_deleted(
     cluster: KubeApiServer, installer: Installer
 ) -> None:
@@ -68,40 +62,6 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     (line,) = await installer.terminating(manifests(values))
     assert line.startswith("namespace/headgate-system: ")
     assert not await installer.has_any(manifests(values))
-
-
-async def test_the_deletion_of_the_own_namespace_is_finished(
-    new_cluster: KubeApiServer, new_installer: Installer
-) -> None:
-    """Kubernetes' controller deletes a namespace after it has read all APIs, also those whose server was in this namespace."""
-    objects = manifests(Values(image="headgate:1", budget_version=await new_installer.budget_version()))
-    async for _ in new_installer.apply(objects):
-        pass
-    with controller(new_cluster, "namespace"):
-        assert new_cluster.call("DELETE", "/api/v1/namespaces/headgate-system")[0] == 200
-        await eventually(lambda: "metrics" in str(new_cluster.call("GET", "/api/v1/namespaces/headgate-system")[1]))
-        (line,) = await new_installer.terminating(objects)
-        assert "Discovery failed for some groups" in line
-        unblocked = [(obj["kind"], outcome) async for obj, outcome in new_installer.unblock_deletion(objects)]
-        assert ("APIService", "deleted: its server is gone") in unblocked
-        assert ("CustomResourceDefinition", "configured: without the conversion, whose server is gone") in unblocked
-        async with asyncio.timeout(DEADLINE_S):
-            await new_installer.wait_gone(objects)
-    assert new_cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
-    again = {outcome async for _, outcome in new_installer.apply(objects)}
-    assert again == {"created", "configured", "unchanged"}
-
-
-async def test_without_registered_apis_namespaces_are_deleted_although_no_replica_runs(
-    new_cluster: KubeApiServer, new_installer: Installer
-) -> None:
-    values = Values(image="headgate:1", budget_version="policy/v1beta1", options={"aggregated_apis": ""})
-    async for _ in new_installer.apply(manifests(values)):
-        pass
-    new_cluster.namespace("shop")
-    assert new_cluster.call("DELETE", "/api/v1/namespaces/shop")[0] == 200
-    with controller(new_cluster, "namespace"):
-        await eventually(lambda: new_cluster.call("GET", "/api/v1/namespaces/shop")[0] == 404)
 
 
 async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer) -> None:
