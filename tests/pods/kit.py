@@ -24,8 +24,6 @@ ENVIRONMENT = ("--venv", BIN.parent, "--dist", "headgate")
 VOLUME_SYNC_S = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
-SELDOM_COLLECTED = ("env", "GOGC=800")
-"""Lets the programs of Kubernetes collect garbage seldom, which is a fifth of the processor time of an API server."""
 START_S = 240
 _MACHINE = "headgate-test-cluster.lock"
 _UP, _STARTED, _FAILED = "up", "started", "failed"
@@ -156,7 +154,7 @@ def _check() -> None:
 
 def _up() -> None:
     """Start a cluster, and load headgate's image into it. Raises CannotStart."""
-    if reason := _failure(*SELDOM_COLLECTED, _kit() / "up"):
+    if reason := _failure(_kit() / "up"):
         raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
     try:
         sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
