@@ -53,8 +53,9 @@ CORE = {profile: words(features) for profile, features in LISTS["profiles"].item
 CLAIMED = EXTENDED.union(*(CORE[profile] for profile in PROFILES))
 NEEDS = {name: needs for name, features in LISTS["tests"].items() if (needs := words(features)) <= CLAIMED}
 """The tests of the suite for the claimed features, with the features that each needs."""
-ONE_MACHINE = frozenset({"TLSRoute"})
-"""Core features whose tests run on one machine only: with pods they take two minutes, most of it for changes of listeners."""
+ONE_MACHINE = frozenset({"TCPRoute", "TLSRoute"})
+"""Core features whose tests run on one machine only, except the shares of TCPRoutes: with pods they take three minutes, most of
+it for changes of listeners."""
 _ALL_CORE = frozenset().union(*CORE.values())
 
 
