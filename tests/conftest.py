@@ -142,7 +142,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _use_of_cluster(item: pytest.Item) -> int:
     fixtures = getattr(item, "fixturenames", ())
-    names = ("shared_cluster", "disturbed", "", "emptied", "empty_cluster")
+    names = ("shared_cluster", "disturbed", "", "empty_cluster")
     return next((rank for rank, name in enumerate(names) if name in fixtures), 2)
 
 

@@ -304,6 +304,12 @@ def wait_for_port(host: str, port: int) -> None:
     until(connects, f"a connection to {host}:{port}")
 
 
+def shared_installation() -> Sequence[str]:
+    """Return the command that installs headgate with the options of the installation that modules share."""
+    nginx = ("--nginx-image", SECOND_IMAGE) if shutil.which("nginx") else ()
+    return ("install", "--image", IMAGE, "--custom-metrics", *nginx)
+
+
 class SharedInstallation:
     """The cluster of all modules, and its installation of headgate."""
 
@@ -321,9 +327,7 @@ class SharedInstallation:
     def installed(self, *, alone: bool) -> Cluster:
         """Return the cluster with headgate. Raises CannotStart."""
         cluster = self.cluster(alone=alone)
-        nginx = ("--nginx-image", SECOND_IMAGE) if shutil.which("nginx") else ()
-        options = ("--image", IMAGE, "--custom-metrics", *nginx)
-        self._sharing.once(INSTALLED, lambda: cluster.headgate("install", *options))
+        self._sharing.once(INSTALLED, lambda: cluster.headgate(*shared_installation()))
         return cluster
 
     def changed(self) -> None:
@@ -392,15 +396,6 @@ def cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     """The cluster for modules that install headgate with their own options over an installation."""
     with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
         shared.changed()
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def emptied(shared: SharedInstallation) -> Iterator[Cluster]:
-    """The cluster with headgate, and without namespaces of other modules, for tests that remove the installation."""
-    with _namespaces_of_module(lambda: shared.installed(alone=True)) as cluster:
-        shared.changed()
-        _delete_namespaces(cluster)
         yield cluster
 
 

@@ -1,6 +1,7 @@
-"""Installing headgate on a real cluster, installing it again, and removing it."""
+"""Installing headgate on a real cluster that has splits of another mesh, installing it again, and removing it."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from tests.make.objects import Object
@@ -52,29 +53,72 @@ def assert_users_have_rights(cluster: Cluster, place: str) -> None:
     cluster.kubectl(*editor, "delete", splits, "canary")
 
 
-def test_an_installation_is_repeated_repaired_and_removed(emptied: Cluster) -> None:
+class AnotherMesh:
+    """A split of another mesh with its definition, in the namespace `shop`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        (definition,), (self.split,) = ORIGINS[0].definitions, ORIGINS[0].objects
+        self.name = definition["metadata"]["name"]
+        cluster.apply(mesh_namespace("shop", injected=False), definition)
+        until(lambda: cluster.kubectl("apply", "-f", "-", stdin=json.dumps(self.split)), "the definition is served")
+        self.before = self.definition()
+
+    def definition(self) -> Object:
+        """Return the content of the definition."""
+        return self._spec("customresourcedefinition", self.name)
+
+    def spec(self, version: str = "") -> Object:
+        """Return the content of the split, in a version that the API server serves."""
+        return self._spec("-n", "shop", ".".join(filter(None, ("trafficsplits", version, "split.smi-spec.io"))), "web")
+
+    def _spec(self, *what: str) -> Object:
+        stored: Object = json.loads(self.cluster.kubectl("get", *what, "-o", "json"))
+        return stored["spec"]  # type: ignore[no-any-return]
+
+    def assert_adopted(self, printed: str) -> None:
+        """Assert that the control plane reads the split, and that it is stored in headgate's version."""
+        assert f"customresourcedefinition/{self.name} migrated: 1 object is stored in v1alpha4" in printed
+        assert self.spec("v1alpha1") == self.split["spec"]
+        assert [row["weight"] for row in self.spec("v1alpha4")["backends"]] == [9, 1]
+        status = ("-n", "shop", "get", "trafficsplits.split.smi-spec.io", "web", "-o", "jsonpath={.status.conditions}")
+        until(lambda: "Accepted" in self.cluster.kubectl(*status), "the status of the split")
+
+
+@pytest.fixture
+def another_mesh(empty_cluster: Cluster) -> Iterator[AnotherMesh]:
+    mesh = AnotherMesh(empty_cluster)
+    yield mesh
+    empty_cluster.kubectl("delete", "customresourcedefinition", mesh.name, "--ignore-not-found")
+
+
+def test_an_installation_is_repeated_repaired_and_removed(another_mesh: AnotherMesh) -> None:
     """An upgrade to the same version changes nothing and keeps the options. An uninstallation leaves nothing, once no pod has a sidecar.
 
+    Splits of another mesh have effect as soon as the control plane runs. Afterwards they and their definition are as before.
     In between, the namespace of the installation is deleted. The APIServices name a Service of this namespace, so Kubernetes can't
     delete it, nor any other namespace.
     """
-    installed = emptied
-    installed.headgate("install", *OPTIONS, "--access", "deny")
-    printed = installed.headgate("upgrade", "--image", IMAGE)
+    cluster = another_mesh.cluster
+    foreign = leftovers(cluster)
+    another_mesh.assert_adopted(cluster.headgate("install", *OPTIONS, "--access", "deny"))
+    printed = cluster.headgate("upgrade", "--image", IMAGE)
     assert "created" not in printed
     assert "configured" not in printed
     assert "deployment/headgate unchanged" in printed
     assert printed.endswith(f"headgate 0.1.0 -> 0.1.0, image {IMAGE} -> {IMAGE}: 0 of 0 proxies in sync\n")
-    installed.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
-    installed.wait_rolled_out(PLACE, "client")
-    assert_users_have_rights(installed, PLACE)
+    cluster.apply(mesh_namespace(PLACE), app_deployment(PLACE, "client", command=["sleep", "infinity"]))
+    cluster.wait_rolled_out(PLACE, "client")
+    assert_users_have_rights(cluster, PLACE)
     with pytest.raises(AssertionError, match=rf"1 pod still has a sidecar: {PLACE}/client-"):
-        installed.headgate("uninstall")
-    installed.kubectl("-n", PLACE, "delete", "deployment/client")
-    until(lambda: all(map(is_deleted, installed.get("pods", PLACE)["items"])), "the deletion of the pod")
-    assert_deleted_namespace_is_repaired(installed)
-    installed.headgate("uninstall")
-    assert leftovers(installed) == []
+        cluster.headgate("uninstall")
+    cluster.kubectl("-n", PLACE, "delete", "deployment/client")
+    until(lambda: all(map(is_deleted, cluster.get("pods", PLACE)["items"])), "the deletion of the pod")
+    assert_deleted_namespace_is_repaired(cluster)
+    cluster.headgate("uninstall")
+    assert another_mesh.definition() == another_mesh.before
+    assert another_mesh.spec() == another_mesh.split["spec"]
+    assert leftovers(cluster) == foreign
 
 
 def assert_deleted_namespace_is_repaired(cluster: Cluster) -> None:
@@ -88,35 +132,3 @@ def assert_deleted_namespace_is_repaired(cluster: Cluster) -> None:
     printed = cluster.headgate("install", *OPTIONS)
     assert "apiservice/v1beta1.inspect.headgate.dev deleted: its server is gone" in printed
     assert f"namespace/{SYSTEM} created" in printed
-
-
-def test_splits_of_another_mesh_are_adopted_and_given_back(empty_cluster: Cluster) -> None:
-    """The control plane reads them as soon as it runs. After the uninstallation they and their definition are as before."""
-    cluster, linkerd = empty_cluster, ORIGINS[0]
-    (definition,), (split,) = linkerd.definitions, linkerd.objects
-    name = definition["metadata"]["name"]
-
-    def spec(what: str) -> Object:
-        stored: Object = json.loads(cluster.kubectl("-n", "shop", "get", what, "web", "-o", "json"))
-        return stored["spec"]  # type: ignore[no-any-return]
-
-    def content() -> Object:
-        stored: Object = json.loads(cluster.kubectl("get", "customresourcedefinition", name, "-o", "json"))
-        return stored["spec"]  # type: ignore[no-any-return]
-
-    cluster.apply(mesh_namespace("shop", injected=False), definition)
-    until(lambda: cluster.kubectl("apply", "-f", "-", stdin=json.dumps(split)), "the definition is served")
-    before = content()
-    try:
-        printed = cluster.headgate("install", *OPTIONS)
-        assert f"customresourcedefinition/{name} migrated: 1 object is stored in v1alpha4" in printed
-        assert spec("trafficsplits.v1alpha1.split.smi-spec.io") == split["spec"]
-        assert [row["weight"] for row in spec("trafficsplits.v1alpha4.split.smi-spec.io")["backends"]] == [9, 1]
-        status = ("-n", "shop", "get", "trafficsplits.split.smi-spec.io", "web", "-o", "jsonpath={.status.conditions}")
-        until(lambda: "Accepted" in cluster.kubectl(*status), "the status of the split")
-        cluster.headgate("uninstall")
-        assert content() == before
-        assert spec("trafficsplits.split.smi-spec.io") == split["spec"]
-    finally:
-        cluster.kubectl("delete", "customresourcedefinition", name, "--ignore-not-found")
-        cluster.kubectl("delete", "namespace", "shop")
