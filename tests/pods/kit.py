@@ -4,6 +4,7 @@ HEADGATE_TEST_CLUSTER names a directory with the programs `up`, `down`, `env` an
 print its environment, and load an image into it. One cluster runs at a time.
 """
 
+import compileall
 import contextlib
 import fcntl
 import os
@@ -11,16 +12,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import headgate
 
 IMAGE = "localhost/headgate:test"
 SECOND_IMAGE = "localhost/headgate:second"
 """Has headgate too, and in addition nginx, if this machine has it, and the program of `traffic_pod`."""
 BIN = Path(sys.executable).parent
 TESTS = Path(__file__).parent.parent
-ENVIRONMENT = ("--venv", BIN.parent, "--dist", "headgate")
-"""Options of `build-image` that add headgate."""
 VOLUME_SYNC_S = 20
 """Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
 PODS_SHARES = Path("/sys/fs/cgroup/cpu/kubepods/cpu.shares")
@@ -126,6 +127,20 @@ def environment() -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in shell.split("\0") if line)
 
 
+def environment_options() -> Sequence[object]:
+    """Return options of `build_image` that add headgate.
+
+    Of an editable installation, `build-image` leaves out compiled modules. With them, a replica of the control plane starts in
+    0.7 s of processor time instead of 1.3 s.
+    """
+    package = Path(headgate.__file__).parent
+    compileall.compile_dir(package, quiet=1)
+    place = f"/opt/headgate/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/headgate"
+    compiled = sorted(package.rglob(f"*.{sys.implementation.cache_tag}.pyc"))
+    added = [word for file in compiled for word in ("--add", f"{file}:{place}/{file.relative_to(package)}")]
+    return ("--venv", BIN.parent, "--dist", "headgate", *added)
+
+
 def build_image(tag: str, *options: object) -> None:
     """Make an image with Python, and with what the options of `build-image` add, available to the cluster's nodes.
 
@@ -158,7 +173,7 @@ def _up() -> None:
         raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
     try:
         sync = f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC_S}s"
-        build_image(IMAGE, *ENVIRONMENT, "--env", sync)
+        build_image(IMAGE, *environment_options(), "--env", sync)
         _weigh_pods()
     except AssertionError as error:
         _down()
@@ -178,7 +193,7 @@ def build_second_image() -> None:
     added = [word for source in sources for word in ("--add", f"{TESTS}/{source}:/opt/tests/tests/{source}")]
     nginx = shutil.which("nginx")
     programs = _added_files(nginx) if nginx else []
-    build_image(SECOND_IMAGE, *ENVIRONMENT, *added, *programs, "--env", "PYTHONPATH=/opt/tests")
+    build_image(SECOND_IMAGE, *environment_options(), *added, *programs, "--env", "PYTHONPATH=/opt/tests")
 
 
 def _added_files(program: str) -> list[str]:
