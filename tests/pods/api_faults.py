@@ -14,6 +14,7 @@ from weakref import WeakSet
 from aiohttp import AddrInfoType, ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 _OWN_HEADERS = frozenset({"host", "connection", "transfer-encoding", "content-length"})
+STATUSES = (429, 500)
 GONE = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -40,14 +41,14 @@ class _Listening(socket.socket):
 class ApiFaults:
     """A proxy at `address` and `port` that injects faults.
 
-    `seen` counts the requests that it has `rejected`, `cut`, `expired` and `forwarded`.
+    `seen` counts the requests that it has `cut`, `expired` and `forwarded`, and those that it has rejected by their status.
     """
 
     def __init__(self, upstream: str, address: str) -> None:
         self.address = address
         self.port = 0
-        self.status = 0
-        """The status of the responses to half of the requests, or 0: all requests are forwarded."""
+        self.rejects = False
+        """Whether half of the requests get a response with one of STATUSES."""
         self.expires = False
         """Whether watches end with the status 410, unless they follow a new list."""
         self.seen: Counter[str] = Counter()
@@ -59,13 +60,13 @@ class ApiFaults:
         self._random = random.Random(1)
 
     @contextmanager
-    def rejecting(self, status: int) -> Iterator[None]:
-        """Answer half of all requests with a status during the block."""
-        self.status = status
+    def rejecting(self) -> Iterator[None]:
+        """Answer half of all requests with one of STATUSES during the block."""
+        self.rejects = True
         try:
             yield
         finally:
-            self.status = 0
+            self.rejects = False
 
     def cut_watches(self) -> None:
         """Close the connections of all watches."""
@@ -122,9 +123,10 @@ class ApiFaults:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_watch = "watch" in request.query
-        if self.status and self._random.random() < 0.5:
-            self.seen["rejected"] += 1
-            return web.Response(status=self.status, text="an injected fault", headers={"Retry-After": "1"})
+        if self.rejects and self._random.random() < 0.5:
+            status = self._random.choice(STATUSES)
+            self.seen[str(status)] += 1
+            return web.Response(status=status, text="an injected fault", headers={"Retry-After": "1"})
         if not is_watch:
             self._listed.add(request.path)
         elif self.expires and request.path not in self._listed:
