@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import headgate_program
 from tests.draws import fits
 from tests.pods.conftest import (
     COMMAND_POLL_S,
@@ -246,7 +247,7 @@ class PlanReader:
 
     def headgate(self, *arguments: object, code: int = 0) -> str:
         """Run headgate."""
-        return self.run(BIN / "headgate", *arguments, code=code)
+        return self.run(*headgate_program.command(), *arguments, code=code)
 
     def kubectl(self, *arguments: object) -> str:
         """Run kubectl."""

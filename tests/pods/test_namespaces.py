@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import headgate_program
 from tests.pods.conftest import (
     COMMAND_POLL_S,
     Cluster,
@@ -129,7 +130,7 @@ def test_a_user_with_roles_in_one_namespace_reads_metrics_and_routes_of_this_nam
     config = as_viewer(mesh.cluster, tmp_path)
     traffic, explain = (
         (BIN / "kubectl-traffic", "--kubeconfig", config),
-        (BIN / "headgate", "explain", "--kubeconfig", config),
+        (*headgate_program.command(), "explain", "--kubeconfig", config),
     )
     request = ("http://website:8080/", "--from", "deployment/client", "-n")
     until(lambda: "v1" in mesh.cluster.run(*traffic, "top", "deployments", "-n", SHOP), "the API server knows the Role")
@@ -140,7 +141,7 @@ def test_a_user_with_roles_in_one_namespace_reads_metrics_and_routes_of_this_nam
         (*traffic, "top", "pods", "-n", SHOP),
         (*traffic, "edges", "deployment/v1", "-n", SHOP),
         (*explain, *request, PAY),
-        (BIN / "headgate", "status", "--kubeconfig", config),
+        (*headgate_program.command(), "status", "--kubeconfig", config),
     ):
         with pytest.raises(
             AssertionError, match=rf"User .*system:serviceaccount:{SHOP}:{USER}.* cannot (get|list|create)"
