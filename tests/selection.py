@@ -104,6 +104,7 @@ PROGRAMS = (
     "tests/render/nginx/test_golden.py",
     "tests/render/nginx/test_regexes.py",
     "tests/render/test_bound_port.py",
+    "tests/render/test_client_certificates.py",
     "tests/manifests/test_charts.py::test_the_chart_of_helm_create_is_stored_with_every_option",
     "tests/manifests/test_generated.py",
     "tests/standalone/apiserver/test_access_kinds.py",

@@ -20,6 +20,7 @@ EXAMPLE = str(ROOT / "examples" / "ab-test")
 GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
 AUTHORIZED = str(ROOT / "tests" / "golden" / "gw-external-auth" / "in.yaml")
 LISTENER_SETS = str(ROOT / "tests" / "golden" / "gw-listener-sets" / "in.yaml")
+CLIENT_CERTIFICATES = str(ROOT / "tests" / "golden" / "gw-client-certificates" / "in.yaml")
 SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
 RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
@@ -215,6 +216,18 @@ def test_a_listener_of_a_listener_set_is_named(run: Run) -> None:
     assert "Route      HTTPRoute teams/whole, rule 0\n" in routed.out
     own = run("explain", "http://own.example/", *command[2:])
     assert "Protocol   http, because the Gateway's listener has this protocol\n" in own.out
+
+
+def test_the_certificate_that_a_gateway_needs_from_its_client_is_named(run: Run) -> None:
+    by_url = {
+        "https://shop.example/": "Client TLS certificate required, signed by an authority in ConfigMap default/employees or partners/partners\n",
+        "https://db.example/": "Client TLS certificate required, signed by",
+        "https://shop.example:8443/": "Client TLS certificate requested, but not required, signed by an authority in ConfigMap default/employees\n",
+    }
+    for url, line in by_url.items():
+        assert line in run("explain", url, "--via", "gateway/edge", "-f", CLIENT_CERTIFICATES).out
+    for url in ("https://passed.example/", "https://shop.example:7443/", "http://shop.example/"):
+        assert "Client TLS" not in run("explain", url, "--via", "gateway/edge", "-f", CLIENT_CERTIFICATES).out
 
 
 def test_the_server_name_of_a_url_selects_the_route_of_a_tls_connection(run: Run) -> None:

@@ -6,9 +6,10 @@ from tests.envoy.rig import ADDRESS, EnvoyRig
 from tests.wire import Address
 
 from headgate.api.certificate import self_signed
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
-from headgate.model.routing import GatewayPort, HostRoutes, ListenerCertificate, Route
+from headgate.model.routing import GatewayPort, HostRoutes, Route
 from headgate.resources.meta import Key
 
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")

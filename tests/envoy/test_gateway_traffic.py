@@ -11,10 +11,11 @@ from tests.waiting import until
 from tests.wire import DEADLINE_S, listens
 
 from headgate.envoy import http_connections
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.evaluate import Request, decide
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import ListenerCertificate, Protocol, Route, Split
+from headgate.model.routing import Protocol, Route, Split
 from headgate.resources.meta import Key
 
 

@@ -9,6 +9,7 @@ from headgate.envoy.config import LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
 from headgate.model.routing import (
@@ -17,7 +18,6 @@ from headgate.model.routing import (
     Frontend,
     GatewayPort,
     HostRoutes,
-    ListenerCertificate,
     Mesh,
     PortRef,
     Protocol,

@@ -10,8 +10,9 @@ from tests.golden.cases import CASES, compiled
 
 from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
-from headgate.model.routing import ListenerCertificate, Mesh
+from headgate.model.routing import Mesh
 from headgate.standalone.address_pool import LAST_RANGE
 
 UNPRIVILEGED = 1024

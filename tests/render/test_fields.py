@@ -39,7 +39,7 @@ RENDERED = {
     Broken: "weight status",
     Endpoint: "address port resolved",
     Filters: "request response rewrite",
-    GatewayPort: "gateway address port protocol hosts tls connections server_names",
+    GatewayPort: "gateway address port protocol hosts tls connections server_names client_certificates",
     Header: "name text",
     HeaderEdit: "set add remove",
     HostRoutes: "host routes listener",

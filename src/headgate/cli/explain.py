@@ -200,6 +200,8 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
         yield "Service", _unknown_service(explanation)
         return
     yield "Protocol", f"{explanation.protocol}, {explanation.protocol_message}"
+    if explanation.client_certificate_message:
+        yield "Client TLS", f"certificate {explanation.client_certificate_message}"
     yield (
         "Route",
         explanation.route.words if explanation.route else _without_route(explanation),

@@ -7,9 +7,17 @@ from rich.console import Console
 from headgate.cli.output import note, stdout
 from headgate.compiler.report import pod_list
 from headgate.plan.checks import CheckOutcome, CheckVerdict
-from headgate.plan.lines import MAY_DIFFER, access_line, counted, gateway_line, tls_line
-from headgate.plan.plan import AccessRow, AccessRule, Differences, NewFinding, Rate, RequestChange, TlsChange
+from headgate.plan.lines import (
+    MAY_DIFFER,
+    access_line,
+    client_certificate_line,
+    counted,
+    gateway_line,
+    tls_line,
+)
+from headgate.plan.plan import AccessRow, AccessRule, Differences, NewFinding, Rate, RequestChange
 from headgate.plan.planning import PlanStatus
+from headgate.plan.tls import TlsChange
 from headgate.plan.world import Origin
 from headgate.resources.explanations import ExplainedRoute
 
@@ -55,6 +63,13 @@ def _sections(differences: Differences) -> Iterator[tuple[str, list[list[str]]]]
     yield "Access gained", [list(_access(finding)) for finding in differences.gained]
     yield "Requests", [list(_requests(finding)) for finding in differences.requests]
     yield "TLS modes", [list(_tls(finding)) for finding in differences.tls]
+    yield (
+        "Client certificates",
+        [
+            [f"  {client_certificate_line(change)}", *_causes(change.causes)]
+            for change in differences.client_certificates
+        ],
+    )
     yield (
         "Gateways of Services",
         [[f"  {gateway_line(finding)}", *_causes(finding.causes)] for finding in differences.gateways],

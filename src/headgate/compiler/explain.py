@@ -75,6 +75,7 @@ def explain(
         protocol=decision.protocol.value if place else "",
         protocol_message=_protocol_reason(compiled, snapshot, decision),
         host=decision.host,
+        client_certificate_message=_client_certificate(gateway, decision),
         sanitizing=_sanitizing(compiled.mesh, request, decision),
         route=_explained(route) if route else None,
         backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
@@ -124,6 +125,14 @@ def _listener(port: GatewayPort, host: str) -> str:
     if host in port.hosts:
         return port.hosts[host].listener
     return next((name.listener for name in port.server_names if name.host == host), "*")
+
+
+def _client_certificate(gateway: GatewayPort | None, decision: Decision) -> str:
+    """Return the certificate that the client presents to a Gateway whose proxy ends its TLS connection."""
+    if gateway is None or gateway.client_certificates is None:
+        return ""
+    passed_on = any(entry.host == decision.host and not entry.terminated for entry in gateway.server_names)
+    return "" if decision.protocol is Protocol.TLS and passed_on else str(gateway.client_certificates)
 
 
 def _explained(route: Route) -> ExplainedRoute:

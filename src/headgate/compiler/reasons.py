@@ -67,6 +67,10 @@ class Reason(enum.Enum):
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
     CERTIFICATE_EXPIRES = "CertificateExpires"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
+    INVALID_CA_CERTIFICATE_REF = "InvalidCACertificateRef"
+    INVALID_CA_CERTIFICATE_KIND = "InvalidCACertificateKind"
+    NO_VALID_CA_CERTIFICATE = "NoValidCACertificate"
+    INSECURE_FRONTEND_VALIDATION_MODE = "InsecureFrontendValidationMode"
     LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
     LISTENER_HOSTNAME_CONFLICT = "ListenerHostnameConflict"
     INVALID_PARAMETERS = "InvalidParameters"
@@ -123,10 +127,13 @@ _MEANINGS = {
         Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of a Gateway is served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.LISTENER_HOSTNAME_CONFLICT: "Listeners have the same port and hostname; an HTTPS and a TLS listener of one Gateway are both not served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
+        Reason.NO_VALID_CA_CERTIFICATE: "No certificate of an authority is usable, so proxies can't validate certificates and accept no connection.",
         Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },
     (Severity.ERROR, ConditionType.RESOLVED_REFS): {
         Reason.INVALID_CERTIFICATE_REF: "A certificate of the listener is missing, or proxies would refuse it. Its other certificates are served; without one, the listener is not served.",
+        Reason.INVALID_CA_CERTIFICATE_REF: "A ConfigMap with certificates of authorities is missing, or proxies could not read it; other ones apply.",
+        Reason.INVALID_CA_CERTIFICATE_KIND: "A reference to certificates of authorities is not to a ConfigMap; other ones apply.",
     },
     (Severity.ERROR, ConditionType.PROGRAMMED): {
         Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",
@@ -176,6 +183,7 @@ _MEANINGS = {
         Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",
         Reason.FIELD_IGNORED: "headgate does not read a field; the rest of the object is in effect.",
         Reason.TOO_MANY_MATCHES: "The splits behind one rule have too many combinations of matches; the matches of some splits are ignored.",
+        Reason.INSECURE_FRONTEND_VALIDATION_MODE: "The Gateway accepts clients without a valid certificate.",
         Reason.CERTIFICATE_EXPIRES: "A certificate of the Gateway has expired, expires soon, or is not valid yet; clients refuse it then.",
         Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the requests that exceed its limits.",
         Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",

@@ -39,6 +39,13 @@ class TlsPlan(Value, frozen=True, kw_only=True):
     secrets: tuple[str, ...]
 
 
+class ClientsPlan(Value, frozen=True, kw_only=True):
+    """The certificates of clients: the name of the secret with their authorities, and whether all clients need one."""
+
+    authorities: str
+    required: bool
+
+
 class ScopePlan(Value, frozen=True, kw_only=True):
     """The virtual host of `host` on the Gateway port with the name `port`, or those of all wildcards."""
 
@@ -74,6 +81,7 @@ class PlannedListener(Value, frozen=True, kw_only=True):
     shares: tuple[ClusterWeight, ...] = ()
     tls: tuple[TlsPlan, ...] = ()
     server_names: tuple[ServerNamePlan, ...] = ()
+    clients: ClientsPlan | None = None
     traces: SpanResource | None = None
 
     @property
@@ -85,10 +93,11 @@ class PlannedListener(Value, frozen=True, kw_only=True):
 
 def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
     """Plan the listener of a Gateway port, without its hosts."""
-    secrets = _secrets(port)
+    secrets, clients = _secrets(port), port.client_certificates
+    ref = GatewayRef(port.gateway, port.port)
     passed_on = {name.host for name in port.server_names}
     return PlannedListener(
-        name=names.gateway(GatewayRef(port.gateway, port.port)),
+        name=names.gateway(ref),
         address=port.address,
         port=port.port,
         shares=() if port.protocol.is_http or port.server_names else _connections(planner, port, port.connections),
@@ -101,6 +110,7 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
             )
             for name in port.server_names
         ),
+        clients=ClientsPlan(authorities=names.authorities_of(ref), required=not clients.optional) if clients else None,
     )
 
 
@@ -181,7 +191,7 @@ def _plain(plan: PlannedListener) -> pb.Listener:
 def _https_chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
     """Return the filter chain of an HTTPS listener."""
     plain = listeners.gateway_listener(plan.name, plan.address, plan.port, shown.host, plan.traces)
-    return _with_tls(_chain(shown.host, plain), shown.secrets, http_connections.ALPN)
+    return _with_tls(_chain(shown.host, plain), plan.clients, shown.secrets, http_connections.ALPN)
 
 
 def _connections_chain(plan: PlannedListener, name: ServerNamePlan) -> pb.FilterChain:
@@ -189,7 +199,7 @@ def _connections_chain(plan: PlannedListener, name: ServerNamePlan) -> pb.Filter
     chain = _chain(name.host, tcp_proxy.listener(plan.name, plan.address, plan.port, name.shares))
     if name.shares != tcp_proxy.NO_CLUSTER:
         chain.filter_chain_match.transport_protocol = "tls"
-    return _with_tls(chain, name.secrets) if name.secrets else chain
+    return _with_tls(chain, plan.clients, name.secrets) if name.secrets else chain
 
 
 def _chain(host: str, plain: pb.Listener) -> pb.FilterChain:
@@ -198,7 +208,9 @@ def _chain(host: str, plain: pb.Listener) -> pb.FilterChain:
     return pb.FilterChain(name=host, filter_chain_match=match, filters=plain.filter_chains[0].filters)
 
 
-def _with_tls(chain: pb.FilterChain, secrets: Sequence[str], alpn: Sequence[str] = ()) -> pb.FilterChain:
+def _with_tls(
+    chain: pb.FilterChain, clients: ClientsPlan | None, secrets: Sequence[str], alpn: Sequence[str] = ()
+) -> pb.FilterChain:
     """Return a filter chain that ends TLS."""
     context = pb.DownstreamTlsContext(
         common_tls_context=pb.CommonTlsContext(
@@ -209,6 +221,24 @@ def _with_tls(chain: pb.FilterChain, secrets: Sequence[str], alpn: Sequence[str]
             alpn_protocols=alpn,
         )
     )
+    if clients:
+        _validate_clients(context, clients)
     chain.transport_socket.CopyFrom(pb.TransportSocket(name=_TLS, typed_config=pb.pack(context)))
     chain.transport_socket_connect_timeout.CopyFrom(duration(http_connections.HANDSHAKE_MS))
     return chain
+
+
+def _validate_clients(context: pb.DownstreamTlsContext, clients: ClientsPlan) -> None:
+    """Validate the certificates of clients. The authorities are a secret, so that a change to them changes no listener.
+
+    A resumed session would not be validated again, after the certificate expired or its authority was removed.
+    """
+    verification = pb.CertificateValidationContext.TrustChainVerification
+    accepted = verification.VERIFY_TRUST_CHAIN if clients.required else verification.ACCEPT_UNTRUSTED
+    combined = pb.CommonTlsContext.CombinedCertificateValidationContext(
+        default_validation_context=pb.CertificateValidationContext(trust_chain_verification=accepted),
+        validation_context_sds_secret_config=pb.SdsSecretConfig(name=clients.authorities, sds_config=ads()),
+    )
+    context.common_tls_context.combined_validation_context.CopyFrom(combined)
+    context.require_client_certificate.CopyFrom(pb.BoolValue(value=clients.required))
+    context.disable_stateless_session_resumption = context.disable_stateful_session_resumption = True

@@ -15,6 +15,7 @@ mirror/.../to/<namespace>/<service>                    mirror cluster of one bac
 auth/<namespace>/<service>/<port>                      cluster of an authorization server that is called over HTTP
 auth/<namespace>/<service>/<port>/grpc                 cluster of an authorization server that is called over gRPC
 secret/<namespace>/<name>                              certificate of a Gateway's listeners
+authorities/<namespace>/<gateway>/<port>               authorities of the certificates that clients of a Gateway port need
 none/<namespace>/<service>/<port>                      cluster without endpoints: its share of requests gets 503
 missing                                                cluster that does not exist: its share of requests gets 500
 host/<namespace>/<service>/<port>/<authority>          scope of one spelling of a host, for clients of the HTTP proxy
@@ -202,6 +203,11 @@ def direct_cluster(ref: PortRef, identity: str) -> str:
 def secret(name: str) -> str:
     """Return the name of the certificate in a Secret (`namespace/name`)."""
     return f"secret/{name}"
+
+
+def authorities_of(ref: GatewayRef) -> str:
+    """Return the name of the authorities that sign the certificates of a Gateway port's clients."""
+    return f"authorities/{ref.gateway}/{ref.port}"
 
 
 def inbound(ref: InboundRef) -> str:

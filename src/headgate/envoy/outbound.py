@@ -263,6 +263,9 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     for _, shown in port.tls:
         name = names.secret(shown.secret)
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
+    if clients := port.client_certificates:
+        name = names.authorities_of(GatewayRef(port.gateway, port.port))
+        yield Part(SECRET, name, secrets.roots, (name, clients.authorities))
 
 
 def of_host(view: HostView) -> Iterator[Part]:

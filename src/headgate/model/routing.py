@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from headgate.model.access import OPEN, Access
 from headgate.model.cors import Cors
+from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
 from headgate.model.gateway_pods import GatewayPod
-from headgate.model.identities import PrivateText
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
@@ -287,14 +287,6 @@ class HostRoutes(Value, frozen=True, kw_only=True):
     listener: str = "*"
 
 
-class ListenerCertificate(Value, frozen=True, kw_only=True):
-    """The certificate of a Gateway listener, from `secret` (`namespace/name`). The key is never printed."""
-
-    secret: str
-    chain: str
-    key: PrivateText
-
-
 class ServerName(Value, frozen=True, kw_only=True):
     """The TLS connections of a Gateway port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
 
@@ -311,7 +303,8 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     """A port of a Gateway (`namespace/name`) on the Gateway's own address. HTTP and HTTPS ports have `hosts`, by name.
 
     `tls` has pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
-    TCP ports have one route, `connections`. With TLS listeners, `server_names` has those of their connections, sorted.
+    Clients of all listeners that end TLS present `client_certificates`, if any. TCP ports have one route, `connections`. With TLS
+    listeners, `server_names` has those of their connections, sorted.
     """
 
     gateway: str
@@ -322,6 +315,7 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     tls: tuple[tuple[str, ListenerCertificate], ...] = ()
     connections: Route | None = None
     server_names: tuple[ServerName, ...] = ()
+    client_certificates: ClientCertificates | None = None
 
     @property
     def connection_routes(self) -> tuple[Route, ...]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from headgate.compiler.report import Compiled, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.formatting import pluralize
-from headgate.plan.plan import AccessRow, Differences, GatewayChange, RequestChange, TlsChange, plan
+from headgate.plan.plan import AccessRow, Differences, GatewayChange, RequestChange, plan
+from headgate.plan.tls import ClientCertificateChange, TlsChange
 from headgate.plan.words import callers_words
 from headgate.plan.world import World
 
@@ -27,12 +28,18 @@ def lines(plan: Differences) -> Iterator[str]:
     yield from map(access_line, (*plan.lost, *plan.gained))
     yield from map(request_line, plan.requests)
     yield from (f"TLS mode of {tls_line(change)}" for change in plan.tls)
+    yield from map(client_certificate_line, plan.client_certificates)
     yield from map(gateway_line, plan.gateways)
 
 
 def tls_line(change: TlsChange) -> str:
     """Return the old and the new TLS mode of pods in one line: `pods shop/web: permissive -> strict`."""
     return f"{pod_list(change.pods)}: {change.before.lower()} -> {change.after.lower()}"
+
+
+def client_certificate_line(change: ClientCertificateChange) -> str:
+    """Return the old and the new certificates of a Gateway port's clients in one line."""
+    return f"certificates of clients of Gateway {change.gateway}, port {change.port}: {change.before_message} -> {change.after_message}"
 
 
 def access_line(row: AccessRow) -> str:
@@ -63,6 +70,7 @@ def counted(plan: Differences) -> str:
         (len(plan.gained), "gain of access", "gains of access"),
         (len(plan.requests), "change to requests", "changes to requests"),
         (len(plan.tls), "change to TLS modes", "changes to TLS modes"),
+        (len(plan.client_certificates), "change to client certificates", "changes to client certificates"),
         (len(plan.gateways), "change to gateways of Services", "changes to gateways of Services"),
         (len(plan.departures), "change outside the comparison of access", "changes outside the comparison of access"),
         (len(plan.findings), "new finding", ""),

@@ -12,19 +12,19 @@ from headgate.compiler.references import group_key
 from headgate.kinds import SPECS
 from headgate.matching.conditions import UNAMBIGUOUS
 from headgate.matching.undecided import Work
-from headgate.model.mutual_tls import TlsMode
 from headgate.model.routing import PortRef, Route
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
+from headgate.plan.tls import ClientCertificateChange, TlsChange, client_certificate_changes, tls_changes
 from headgate.plan.traffic import Entry, RequestClass, request_classes
 from headgate.plan.treatment import Treatment
-from headgate.plan.world import GatewayProxy, ModeName, Origin, World
+from headgate.plan.world import GatewayProxy, Origin, World
 from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
-from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT, WORKLOADS
+from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE, TRAFFIC_SPLIT, WORKLOADS
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
@@ -113,15 +113,6 @@ class AccessRow(Answer, frozen=True, kw_only=True):
     causes: tuple[Origin, ...] = ()
 
 
-class TlsChange(Answer, frozen=True, kw_only=True):
-    """Pods whose TLS mode changes."""
-
-    pods: tuple[str, ...]
-    before: ModeName
-    after: ModeName
-    causes: tuple[Origin, ...] = ()
-
-
 class GatewayChange(Answer, frozen=True, kw_only=True):
     """A Service whose clients without a sidecar get another proxy of its own."""
 
@@ -149,6 +140,7 @@ class Differences(Answer, frozen=True, kw_only=True):
     gained: tuple[AccessRow, ...] = ()
     requests: tuple[RequestChange, ...] = ()
     tls: tuple[TlsChange, ...] = ()
+    client_certificates: tuple[ClientCertificateChange, ...] = ()
     gateways: tuple[GatewayChange, ...] = ()
     departures: tuple[Departure, ...] = ()
     findings: tuple[NewFinding, ...] = ()
@@ -173,6 +165,7 @@ def plan(world: World) -> Differences:
         gained=tuple(row for row in access if row.type == "Gained"),
         requests=tuple(request_changes(world, classes)),
         tls=tuple(tls_changes(world)),
+        client_certificates=tuple(client_certificate_changes(world)),
         gateways=tuple(gateway_changes(world)),
         departures=tuple(departures(*sides)) if sides else (),
         findings=tuple(finding for finding in new if not finding.unreachable),
@@ -352,20 +345,6 @@ def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:
         group = change.rule.partition("/")[0]
         yield group_key(change.origin.namespace, group), "spec.matches"
         yield Key(SPECS, "TCPRoute", change.origin.namespace, group), "spec.matches"
-
-
-def tls_changes(world: World) -> Iterator[TlsChange]:
-    """Yield the workloads that get another TLS mode."""
-    old = {workload.name: workload.target_tls_mode for workload in world.before.mesh.workloads}
-    by_modes: dict[tuple[TlsMode, TlsMode], list[str]] = {}
-    for workload in world.after.mesh.workloads:
-        mode = old.get(workload.name, workload.target_tls_mode)
-        if mode is not workload.target_tls_mode:
-            by_modes.setdefault((mode, workload.target_tls_mode), []).append(workload.name)
-    causes = tuple(world.cause(key, "spec") for key in sorted(world.changed) if key.kind == TLS_CONFIG.kind)
-    for (was, now), pods in by_modes.items():
-        before, after = was.value.capitalize(), now.value.capitalize()
-        yield TlsChange(pods=tuple(sorted(pods)), before=before, after=after, causes=causes)
 
 
 def gateway_changes(world: World) -> Iterator[GatewayChange]:

@@ -16,8 +16,8 @@ from headgate.plan.plan import (
     gateway_changes,
     request_changes,
     rows_of_moved_requests,
-    tls_changes,
 )
+from headgate.plan.tls import client_certificate_changes, tls_changes
 from headgate.plan.traffic import RequestClass, request_classes
 from headgate.plan.treatment import Treatment
 from headgate.plan.world import World
@@ -88,6 +88,7 @@ def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
         gained=tuple(row for row in rows if row.type == "Gained"),
         requests=tuple(request_changes(world, differences.classes)),
         tls=tuple(tls_changes(world)),
+        client_certificates=tuple(client_certificate_changes(world)),
         gateways=tuple(gateway_changes(world)),
     )
     return whole, is_whole

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.model.authorities import authorities, url_host
+from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
 from headgate.model.routing import (
     Endpoint,
     Frontend,
     GatewayPort,
-    ListenerCertificate,
     Mesh,
     PortRef,
     Protocol,
@@ -53,7 +53,7 @@ class PortHost(Value, frozen=True, kw_only=True):
 class ProxyPort(Value, frozen=True, kw_only=True):
     """A port to listen on; an empty `address` means all addresses.
 
-    HTTP ports have `hosts`, and HTTPS ports also `tls`, as in GatewayPort. Other ports have one route, `connections`.
+    HTTP ports have `hosts`, and HTTPS ports also `tls` and `client_certificates`, as in GatewayPort. Other ports have one route, `connections`.
     `bound` is the port to bind if clients reach it as `port` of another address; else 0.
     """
 
@@ -64,6 +64,7 @@ class ProxyPort(Value, frozen=True, kw_only=True):
     protocol: Protocol = Protocol.HTTP
     hosts: tuple[PortHost, ...] = ()
     tls: tuple[tuple[str, ListenerCertificate], ...] = ()
+    client_certificates: ClientCertificates | None = None
     connections: Route = NOWHERE
 
     @property
@@ -201,6 +202,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
         protocol=port.protocol,
         hosts=hosts,
         tls=tuple((host, certificate) for host, certificate in port.tls if host not in passed_on),
+        client_certificates=port.client_certificates,
         connections=port.connections or NOWHERE,
     )
 

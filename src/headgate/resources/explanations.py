@@ -220,7 +220,8 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     """Where a request goes, and why.
 
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
-    is null if none matches. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
+    is null if none matches. `client_certificate_message` says which certificate the client presents to a Gateway, in words; empty if it
+    needs none. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
     get traffic. `candidates` has the routes in the order of precedence. `revision` is the one of headgate by whose rules all
     this is so, empty for the default one; `revision_message` says why it is not that of the caller's proxy.
     """
@@ -233,6 +234,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     protocol: PortProtocol
     protocol_message: str
     host: str
+    client_certificate_message: str
     sanitizing: Sanitizing | None
     route: ExplainedRoute | None
     backends: tuple[ExplainedBackend, ...]

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import ssl
+import tempfile
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from cryptography import x509
@@ -12,6 +14,10 @@ from tests.e2e.gateway_api.hosts import Host
 from tests.e2e.gateway_api.objects import CHANGED, PORT
 from tests.waiting import until
 from tests.wire import DEADLINE_S, Address, Answer, Network, Request, send
+
+from headgate.model.identities import Credential
+
+CLOSED = "closed"
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -198,16 +204,31 @@ class Site:
         """Return the headers `x-header-...` of the last request that v1 received."""
         return {name: text for name, text in self.backends["v1"].last.headers.items() if name.startswith(CHANGED)}
 
-    def ask_tls(self, address: Address, server_name: str, host: str) -> str:
-        """Return the status of a GET request over TLS for `/` on a host."""
-        return self.host.network.run(_ask_tls(address, server_name, host))
+    def ask_tls(self, address: Address, server_name: str, host: str, client: Credential | None = None) -> str:
+        """Return the status of a GET request over TLS for `/` on a host; `closed` if the connection ends without a response.
 
-    def greeting(self, address: Address, server_name: str) -> str:
+        The client presents the certificate of `client`.
+        """
+        return self.host.network.run(_ask_tls(address, server_name, host, _trusting(client)))
+
+    @contextlib.contextmanager
+    def asking_tls(self, address: Address, host: str, client: Credential) -> Iterator[Counter[str]]:
+        """Send requests one after another, each on a connection of its own; yield the numbers of their statuses."""
+        answers, stopped = Counter[str](), threading.Event()
+        asking = _keep_asking(address, host, client, answers, stopped)
+        task = asyncio.run_coroutine_threadsafe(asking, self.host.network.loop)
+        try:
+            yield answers
+        finally:
+            stopped.set()
+            task.result(DEADLINE_S)
+
+    def greeting(self, address: Address, server_name: str, client: Credential | None = None) -> str:
         """Return the name in the certificate and the first line of a TLS server: `db: v1`; `closed` without a server.
 
-        With an empty name, the client sends no SNI.
+        With an empty name, the client sends no SNI. It presents the certificate of `client`.
         """
-        return self.host.network.run(_greeting(address, server_name))
+        return self.host.network.run(_greeting(address, server_name, _trusting(client)))
 
     def hold(self, address: Address, server_name: str) -> HeldConnection:
         """Open a TLS connection to a server that greets."""
@@ -218,29 +239,46 @@ class Site:
         return {name: self.greeting(address, name) for name in server_names}
 
 
-def _trusting() -> ssl.SSLContext:
-    """Return a client's context that accepts every certificate."""
+def _trusting(client: Credential | None = None) -> ssl.SSLContext:
+    """Return the context of a client that accepts every certificate, and presents its own if it has one."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if client:
+        with tempfile.NamedTemporaryFile("w") as file:  # the module ssl reads certificates from files only
+            file.write(client.chain + client.key.reveal())
+            file.flush()
+            context.load_cert_chain(file.name)
     return context
 
 
-async def _greeting(address: Address, server_name: str) -> str:
+async def _greeting(address: Address, server_name: str, context: ssl.SSLContext) -> str:
     async with asyncio.timeout(DEADLINE_S):
         try:
-            reader, writer = await asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
+            reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=server_name)
             line = await reader.readline()
         except OSError:  # closed before or after the handshake
-            return "closed"
+            return CLOSED
         shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
         writer.close()
         (name,) = shown.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        return f"{name.value!s}: {line.decode().strip()}" if line else "closed"
+        return f"{name.value!s}: {line.decode().strip()}" if line else CLOSED
 
 
-async def _ask_tls(address: Address, server_name: str, host: str) -> str:
-    reader, writer = await asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
-    writer.write(Request(address, "/", host).encoded())
-    head = await reader.readuntil(b"\r\n\r\n")
-    writer.close()
-    return head.split()[1].decode()
+async def _ask_tls(address: Address, server_name: str, host: str, context: ssl.SSLContext) -> str:
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=server_name)
+            writer.write(Request(address, "/", host).encoded())
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (OSError, asyncio.IncompleteReadError):  # refused, or closed during or after the handshake
+            return CLOSED
+        writer.close()
+        return head.split()[1].decode()
+
+
+async def _keep_asking(
+    address: Address, host: str, client: Credential, answers: Counter[str], stopped: threading.Event
+) -> None:
+    context = _trusting(client)
+    while not stopped.is_set():
+        answers[await _ask_tls(address, host, host, context)] += 1

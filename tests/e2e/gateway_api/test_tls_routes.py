@@ -13,12 +13,11 @@ from tests.e2e.gateway_api.objects import (
     rule_of,
     web_listener,
 )
-from tests.e2e.gateway_api.site import Site
+from tests.e2e.gateway_api.site import CLOSED, Site
 from tests.make.objects import GATEWAY_API, manifest
 from tests.make.server_certificates import NAME, PAIRS
 from tests.make.server_certificates import secret as server_secret
 
-CLOSED = "closed"
 REFUSALS = {
     "http": "NotAllowedByListeners",
     "https": "NotAllowedByListeners",

@@ -11,8 +11,9 @@ from tests.make.server_certificates import BEGIN, certificate, pem
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ListenerOutcome, Report
 from headgate.kinds import GATEWAY
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
-from headgate.model.routing import GatewayPort, ListenerCertificate, Mesh
+from headgate.model.routing import GatewayPort, Mesh
 from headgate.plane.status.certificate_expiry import certificate_expiry, next_change
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap

@@ -24,8 +24,9 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, SCOPES, SECRET, 
 from headgate.identity.credentials import Credentials
 from headgate.kinds import GATEWAY
 from headgate.latest import Latest
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
-from headgate.model.routing import GatewayPort, ListenerCertificate, Mesh, PortRef
+from headgate.model.routing import GatewayPort, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.expected_proxies import HostProxies

@@ -421,9 +421,9 @@ STORED = {
         {
             "gatewayClassName": "headgate",
             "listeners": [{"name": "web", "port": 8080, "protocol": "HTTP"}],
-            "tls": {"frontend": {"mode": "strict"}},
+            "tls": {"backend": {"mode": "strict", "clientCertificateRef": {}}},
         },
-        ("spec.tls.frontend.default: is missing", "spec.tls.frontend.mode: is not a field"),
+        ("spec.tls.backend.clientCertificateRef.name: is missing", "spec.tls.backend.mode: is not a field"),
     ),
     "HTTPRoute": (
         {

@@ -69,6 +69,11 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
 @pytest.mark.parametrize(
     ("obj", "field", "message"),
     [
+        (
+            gateway_with(listener_with(), tls={"frontend": {"default": {}, "perPort": [{"port": 443, "tls": {}}] * 2}}),
+            "spec.tls.frontend.perPort[1].port",
+            "is the port of spec.tls.frontend.perPort[0] too; ports must differ",
+        ),
         (gateway_with(), "spec.listeners", "must have at least 1 entry"),
         (gateway_with(listener_with(port=0)), f"{FIRST}.port", "must be from 1 to 65535, not 0"),
         (

@@ -20,8 +20,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
-from headgate.model.routing import ListenerCertificate
 from headgate.resources.core.secret import Secret
 from headgate.resources.gateway_api.gateway import Listener, SecretReference
 from headgate.resources.meta import Key
@@ -70,8 +70,8 @@ def _read(name: str, secret: Secret) -> ListenerCertificate | str:
     Only certificates are read from `tls.crt`, because some tools put the key there too.
     """
     chain, key = secret.certificate
-    certificates = _blocks(chain, "CERTIFICATE")
-    keys = _blocks(key, "PRIVATE KEY")
+    certificates = pem_blocks(chain, "CERTIFICATE")
+    keys = pem_blocks(key, "PRIVATE KEY")
     if secret.type != "kubernetes.io/tls" or not certificates or not keys:
         return f"is not a TLS Secret with certificate and key in PEM; {_CREATE}"
     text = "".join(certificates)
@@ -115,7 +115,7 @@ def _unsupported(public: CertificatePublicKeyTypes) -> str:
     return "has a key that proxies do not support; use RSA, Ed25519, or ECDSA with the curve P-256, P-384 or P-521"
 
 
-def _blocks(pem: bytes, label: str) -> list[str]:
+def pem_blocks(pem: bytes, label: str) -> list[str]:
     """Return the PEM blocks whose label ends with `label`: `EC PRIVATE KEY` and `PRIVATE KEY` are both keys."""
     matches = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
     return [f"{match[0].decode()}\n" for match in matches]

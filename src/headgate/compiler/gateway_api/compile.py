@@ -218,6 +218,7 @@ def gateway_ports(parents: Parents, groups: RouteGroups, hosts: CompiledHosts) -
             hosts=_hosts(served, hosts),
             tls=served.tls,
             server_names=_server_names(served, groups),
+            client_certificates=served.client_certificates,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import structs
 
 from headgate.compiler.gateway_api.certificates import listener_certificates
+from headgate.compiler.gateway_api.client_certificates import insecure_modes, without_listener
 from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
@@ -14,9 +15,9 @@ from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.trace_sources import namespace_sampling
 from headgate.errors import Cause
+from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import is_gateway
-from headgate.model.routing import ListenerCertificate
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.gateway_api.gateway import (
     CONTROLLER,
@@ -59,13 +60,20 @@ class GatewayState(Value, frozen=True, kw_only=True):
 
     A Gateway with `refusals` is not accepted. If all of them are about parameters, its existing proxies still serve it;
     otherwise it is not served. `missing_addresses` has a finding for each requested address that it does not have.
-    `ignored_fields` has findings about fields without effect, and about mistakes in fields that headgate does not read.
+    `ignored_fields` has findings about fields without effect, and about mistakes in fields that headgate does not read, and
+    `insecure_modes` about client certificates that are not required.
     """
 
     address: str
     refusals: tuple[Finding, ...] = ()
     missing_addresses: tuple[Finding, ...] = ()
     ignored_fields: tuple[Finding, ...] = ()
+    insecure_modes: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings about the Gateway itself."""
+        return (*self.refusals, *self.missing_addresses, *self.ignored_fields, *self.insecure_modes)
 
     @property
     def is_served(self) -> bool:
@@ -156,6 +164,7 @@ def gateway_states(
                 *ignored_fields(key, snapshot.mistakes.get(key, ())),
                 *_without_effect(key, gateways[key], settings),
             ),
+            insecure_modes=tuple(insecure_modes(key, gateways[key])),
         )
     return {key: states[key] for key in gateways}
 
@@ -172,10 +181,11 @@ def refusals(snapshot: Snapshot, key: Key, gateway: Gateway) -> Iterator[Finding
 
 
 def _without_effect(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Finding]:
-    """Yield a finding if a Gateway has `infrastructure` settings, but no pods of its own."""
+    """Yield findings about settings without effect: `infrastructure` without pods, client certificates at no listener."""
     if gateway.spec.infrastructure != Infrastructure() and not settings.gateway_pods:
         message = "has an effect on a cluster only; the Gateways of one machine share one proxy"
         yield Finding(key, Reason.FIELD_IGNORED, "spec.infrastructure", message)
+    yield from without_listener(key, gateway)
 
 
 def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None, settings: Settings) -> Iterator[Finding]:
@@ -223,6 +233,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     host: str
     kinds: tuple[str, ...]
     certificates: tuple[ListenerCertificate, ...] = ()
+    client_certificates: ClientCertificates | None = None
     faults: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 

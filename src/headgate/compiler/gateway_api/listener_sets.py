@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from headgate.compiler.gateway_api.client_certificates import port_validation
 from headgate.compiler.gateway_api.gateways import (
     KINDS,
     ListenerPlan,
@@ -119,6 +120,36 @@ def merged(own: Mapping[Key, tuple[ListenerPlan, ...]], sets: SharedMap[Key, Pla
         by_gateway[planned.gateway].append(key)
         plans_of[key] = _without_conflicts(places[planned.gateway], key, planned.plans)
     return MergedListeners(plans_of, by_gateway)
+
+
+def validated(
+    snapshot: Snapshot, gateways: Mapping[Key, Gateway], listeners: MergedListeners
+) -> Mapping[Key, tuple[ListenerPlan, ...]]:
+    """Return the plans of all listeners, with the certificates that their Gateways require of clients.
+
+    The setting of a port applies to the listeners of ListenerSets too: a client could request their hosts on the connection to
+    another listener of the port.
+    """
+    plans = dict(listeners.plans)
+    for key, sets in listeners.sets.items():
+        frontend = gateways[key].spec.tls.frontend
+        if frontend.default.validation or frontend.per_port:
+            for parent in (key, *sets):
+                plans[parent] = tuple(_validated(snapshot, key, gateways[key], plan) for plan in plans[parent])
+    return plans
+
+
+def _validated(snapshot: Snapshot, key: Key, gateway: Gateway, plan: ListenerPlan) -> ListenerPlan:
+    """Return the plan of a listener with the certificates that its clients need. Without an authority, it is not served."""
+    if not plan.listener.terminates_tls:
+        return plan
+    validation = port_validation(snapshot, key, gateway, plan.listener.port)
+    return structs.replace(
+        plan,
+        client_certificates=validation.certificates,
+        faults=(*plan.faults, *validation.faults),
+        warnings=(*plan.warnings, *validation.warnings),
+    )
 
 
 def _without_conflicts(places: "_Places", key: Key, plans: tuple[ListenerPlan, ...]) -> tuple[ListenerPlan, ...]:

@@ -18,7 +18,7 @@ from headgate.compiler.gateway_api.gateways import (
     own_gateways,
     plan_listeners,
 )
-from headgate.compiler.gateway_api.listener_sets import PlannedSet, SetParents, merged
+from headgate.compiler.gateway_api.listener_sets import PlannedSet, SetParents, merged, validated
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.gateway_api.served_ports import ListenerPlace, served_ports
 from headgate.compiler.gateway_api.statuses import route_conditions
@@ -129,13 +129,14 @@ class Parents:
         self.states = gateway_states(snapshot, gateways, settings)
         own = {key: plan_listeners(snapshot, key, gateway, settings) for key, gateway in gateways.items()}
         listeners = merged(own, sets)
+        listeners = listeners._replace(plans=validated(snapshot, gateways, listeners))
         self.plans, self.attached_sets = listeners
         self.served = tuple(served_ports(self.states, listeners))
         states, plans = self.states.values(), [plan for several in self.plans.values() for plan in several]
         self.findings: Sequence[Finding] = [
             *class_findings(snapshot),
-            *(finding for own in states for finding in (*own.refusals, *own.missing_addresses, *own.ignored_fields)),
-            *(finding for plan in plans for finding in (*plan.faults, *plan.warnings)),
+            *(finding for own in states for finding in own.findings),
+            *dict.fromkeys(finding for plan in plans for finding in (*plan.faults, *plan.warnings)),
             *(planned.refusal for planned in sets.values() if planned.refusal),
         ]
 

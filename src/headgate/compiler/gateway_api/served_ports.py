@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.listener_sets import MergedListeners
+from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
 from headgate.model.host_names import fitting_names
-from headgate.model.routing import ListenerCertificate, PortRef
+from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
 
 ListenerPlace: TypeAlias = tuple[Key, str]
@@ -63,6 +64,11 @@ class ServedPort:
         """The certificates with the hostnames of their listeners, sorted by hostname."""
         ended = sorted((plan for plan in self.plans.values() if plan.certificates), key=lambda plan: plan.host)
         return tuple((plan.host, certificate) for plan in ended for certificate in plan.certificates)
+
+    @property
+    def client_certificates(self) -> ClientCertificates | None:
+        """The certificates that clients of the port need; the same at all listeners that end TLS."""
+        return next(filter(None, (plan.client_certificates for plan in self.plans.values())), None)
 
 
 def served_ports(states: Mapping[Key, GatewayState], listeners: MergedListeners) -> Iterator[ServedPort]:

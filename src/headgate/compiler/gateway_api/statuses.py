@@ -17,13 +17,15 @@ _REASON_WORDS = {  # reasons with another name in the Gateway API
     Reason.LISTENER_HOSTNAME_CONFLICT: "HostnameConflict",
 }
 _LISTENER_CONFLICTS = {Reason.LISTENER_PROTOCOL_CONFLICT, Reason.LISTENER_HOSTNAME_CONFLICT}
-_LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
+_LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE, Reason.NO_VALID_CA_CERTIFICATE}
 _LISTENERS_NOT_VALID = "ListenersNotValid"
 _UNACCEPTED = {
     True: "the Gateway is not accepted; proxies that run already keep their parameters",
     False: "the Gateway is not accepted",
 }
 _NO_ROUTE = "no proxy listens on the port until a TCPRoute is attached"
+INSECURE_MODE = Reason.INSECURE_FRONTEND_VALIDATION_MODE.value
+"""The condition of a Gateway that accepts clients without a valid certificate; it has no such condition otherwise (GEP-91)."""
 _NOTES = {
     Reason.PERCENT_IGNORED,
     Reason.FRACTION_ROUNDED,
@@ -143,6 +145,9 @@ def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> I
         yield _first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
         return
+    if state.insecure_modes:
+        message = joined(state.insecure_modes)
+        yield StatusCondition(type=INSECURE_MODE, status=True, reason="ConfigurationChanged", message=message)
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:

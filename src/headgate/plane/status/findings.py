@@ -58,6 +58,12 @@ def origins(compiled: Compiled) -> Origin:
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     by_secret = compiled.report.certificate_owners().items()
     showing = {names.secret(secret): about for (_, secret), (about, *_) in by_secret}
+    showing |= {
+        names.authorities_of(names.GatewayRef(port.gateway, port.port)): Key(
+            GATEWAY, "Gateway", *port.gateway.split("/")
+        )
+        for port in compiled.mesh.gateways
+    }
     return lambda node_id, type_url, name: showing.get(name) or _origin(node_id, type_url, name, owners)
 
 

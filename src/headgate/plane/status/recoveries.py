@@ -48,6 +48,8 @@ RECOVERIES = {
     Reason.NO_MATCHING_LISTENER_HOSTNAME: "a hostname of the route matches the listener now",
     Reason.CERTIFICATE_EXPIRES: "the certificate of the Gateway is valid now",
     Reason.INVALID_CERTIFICATE_REF: "the certificate of the listener is valid now; the gateway serves the listener",
+    Reason.INVALID_CA_CERTIFICATE_REF: "the ConfigMap has certificates of authorities now",
+    Reason.NO_VALID_CA_CERTIFICATE: "a certificate of an authority is usable now; proxies validate certificates with it",
     Reason.PROTOCOL_CONFLICT: "all Services declare the same protocol for this port of the pods now",
     Reason.LISTENER_HOSTNAME_CONFLICT: "the listener is the only one with its port and hostname now; the gateway serves the listener",
     Reason.LISTENER_PROTOCOL_CONFLICT: "all listeners on the port can share it now; the gateway serves the listener",

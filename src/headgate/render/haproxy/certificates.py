@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
-from headgate.model.routing import ListenerCertificate
 from headgate.render.haproxy.words import name_of, port_name
 from headgate.render.proxy_ports import ANY_HOST, ProxyPort
 
@@ -17,6 +17,8 @@ def files(port: ProxyPort) -> Iterator[tuple[str, str | PrivateText]]:
     for _, certificate in port.tls:
         text = f"{certificate.chain.rstrip()}\n{certificate.key.reveal().rstrip()}\n"
         yield _path(certificate), PrivateText(text)
+    if port.tls and port.client_certificates:
+        yield _authorities_path(port), port.client_certificates.authorities
     if port.tls:
         yield _list_path(port), "".join(f"{line}\n" for line in _list(port))
 
@@ -30,7 +32,15 @@ def bind_options(port: ProxyPort) -> str:
     if not port.tls:
         return ""
     strict = not any(name.startswith(ANY_HOST) for name, _ in port.tls)
-    return f" ssl crt-list {_list_path(port)}{' strict-sni' if strict else ''}"
+    return f" ssl crt-list {_list_path(port)}{' strict-sni' if strict else ''}{_client_options(port)}"
+
+
+def _client_options(port: ProxyPort) -> str:
+    """Return the options for the certificates of clients. Without tickets, each connection presents one, as with Envoy."""
+    if port.client_certificates is None:
+        return ""
+    word = "optional ca-ignore-err all crt-ignore-err all" if port.client_certificates.optional else "required"
+    return f" ca-file {_authorities_path(port)} verify {word} no-tls-tickets"
 
 
 def _list(port: ProxyPort) -> Iterator[str]:
@@ -46,6 +56,10 @@ def _list(port: ProxyPort) -> Iterator[str]:
 
 def _path(certificate: ListenerCertificate) -> str:
     return f"{DIRECTORY}/{name_of(certificate.secret.replace('/', '.'))}.pem"
+
+
+def _authorities_path(port: ProxyPort) -> str:
+    return f"{DIRECTORY}/{port_name(port)}.authorities.pem"
 
 
 def _list_path(port: ProxyPort) -> str:

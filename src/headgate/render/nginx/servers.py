@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.evaluate import MISDIRECTED
 from headgate.model.host_names import best_name
 from headgate.model.identities import PrivateText
-from headgate.model.routing import ListenerCertificate, Protocol
+from headgate.model.routing import Protocol
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.render.nginx.conditions import AUTHORITY, PATH, SCHEME, TE, UPGRADE
 from headgate.render.nginx.headers import CONNECTION, IGNORED, PASSED, base, request_directives
@@ -16,6 +17,7 @@ from headgate.render.omissions import OmissionReason, Place
 from headgate.render.proxy_ports import ANY_HOST, PortHost, ProxyPort, Selection
 
 FAILED = "$headgate_failed"
+_DEPTH = 100  # the longest chain of a client's certificate, as with Envoy
 _LISTED = r"(?:\A|,)[ \t]*{}[ \t]*(?:,|\z)"
 _SETTINGS = (
     "access_log off;",
@@ -170,6 +172,19 @@ class Servers:
             self._files |= {f"{stem}.crt": certificate.chain, f"{stem}.key": certificate.key}
             yield f"ssl_certificate {stem}.crt;"
             yield f"ssl_certificate_key {stem}.key;"
+        yield from self._clients()
+
+    def _clients(self) -> Iterator[str]:
+        """Yield the directives for the certificates of clients. Without tickets, each connection presents one, as with Envoy."""
+        clients = self._port.client_certificates
+        if clients is None:
+            return
+        path = f"tls/{self._port.owner.namespace}.{self._port.owner.name}.{self._port.port}.authorities.crt"
+        self._files[path] = clients.authorities
+        yield f"ssl_client_certificate {path};"
+        yield f"ssl_verify_client {'optional_no_ca' if clients.optional else 'on'};"
+        yield f"ssl_verify_depth {_DEPTH};"
+        yield "ssl_session_tickets off;"
 
     def _listener_name(self) -> str:
         """Return the variable with the hostname of the listener that the client's SNI selects."""

@@ -8,6 +8,8 @@ EXTENDED = frozenset(
     {
         "GRPCRouteNamedRouteRule",
         "GatewayAddressEmpty",
+        "GatewayFrontendClientCertificateValidation",
+        "GatewayFrontendClientCertificateValidationInsecureFallback",
         "GatewayHTTPListenerIsolation",
         "GatewayHTTPSListenerDetectMisdirectedRequests",
         "GatewayPort8080",

@@ -45,6 +45,51 @@ class ListenerTLS(Input, frozen=True, kw_only=True):
     certificate_refs: tuple[SecretReference, ...] = ()
 
 
+class CaReference(Input, frozen=True, kw_only=True):
+    """A reference to a ConfigMap with CA certificates. An empty namespace means that of the referring object."""
+
+    group: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+class FrontendTLSValidation(Input, frozen=True, kw_only=True):
+    """How a Gateway validates client certificates: by the authorities in ConfigMaps.
+
+    With AllowInsecureFallback, it accepts clients without a certificate too, and those with a certificate of another authority.
+    """
+
+    ca_certificate_refs: tuple[CaReference, ...] = ()
+    mode: Literal["AllowValidOnly", "AllowInsecureFallback"] = "AllowValidOnly"
+
+
+class ClientTLS(Input, frozen=True, kw_only=True):
+    """The TLS settings of ports towards clients. Without `validation`, clients need no certificate."""
+
+    validation: FrontendTLSValidation | None = None
+
+
+class TLSPortConfig(Input, frozen=True, kw_only=True):
+    """The TLS settings of one port, which replace the default."""
+
+    port: int
+    tls: ClientTLS = ClientTLS()
+
+
+class FrontendTLSConfig(Input, frozen=True, kw_only=True):
+    """The TLS settings of all listeners that end TLS, and those of single ports."""
+
+    default: ClientTLS = ClientTLS()
+    per_port: tuple[TLSPortConfig, ...] = ()
+
+
+class GatewayTLS(Input, frozen=True, kw_only=True):
+    """The TLS settings of a whole Gateway."""
+
+    frontend: FrontendTLSConfig = FrontendTLSConfig()
+
+
 class RouteNamespaces(Input, frozen=True, kw_only=True):
     """The namespaces whose routes may attach to a listener."""
 
@@ -115,13 +160,14 @@ class Infrastructure(Input, frozen=True, kw_only=True):
 
 
 class GatewaySpec(Input, frozen=True, kw_only=True):
-    """`spec` of a Gateway: its class, listeners, the ListenerSets that may add some, and requested addresses."""
+    """`spec` of a Gateway: its class, listeners, the ListenerSets that may add some, requested addresses and TLS settings."""
 
     gateway_class_name: str
     listeners: tuple[Listener, ...] = ()
     allowed_listeners: AllowedListeners = AllowedListeners()
     addresses: tuple[GatewayAddress, ...] = ()
     infrastructure: Infrastructure = Infrastructure()
+    tls: GatewayTLS = GatewayTLS()
 
 
 class GatewayStatus(Input, frozen=True, kw_only=True):
@@ -164,6 +210,17 @@ def listener_causes(obj: Object) -> Iterator[Cause]:
     yield from _clashes(listeners)
     for index, listener in rows(listeners):
         yield from _listener_causes(listener, f"spec.listeners[{index}]")
+    yield from _repeated_ports(part(part(part(obj, "spec"), "tls"), "frontend").get("perPort"))
+
+
+def _repeated_ports(entries: object) -> Iterator[Cause]:
+    """Yield a mistake for each entry of `perPort` that has the port of an earlier one."""
+    ports: dict[object, int] = {}
+    for index, entry in rows(entries):
+        first = ports.setdefault(entry.get("port"), index)
+        if first != index:
+            place = "spec.tls.frontend.perPort"
+            yield Cause(f"{place}[{index}].port", f"is the port of {place}[{first}] too; ports must differ")
 
 
 def _clashes(listeners: object) -> Iterator[Cause]:
@@ -217,7 +274,7 @@ KIND = Kind(
     status=True,
     shape=Gateway,
     checks=gateway_causes,
-    unread=re.compile(r"spec\.tls\b.*"),
+    unread=re.compile(r"spec\.tls\.backend\b.*"),
     columns=(
         NAME,
         Column("Class", cell=cells.at("spec.gatewayClassName")),
