@@ -155,9 +155,3 @@ async def test_a_load_balancer_gets_the_requested_address(controller: GatewayCon
     assert (await controller.service())["loadBalancerIP"] == "192.0.2.1"
     await controller.reconcile(infrastructure={"parametersRef": reference})
     assert "loadBalancerIP" not in await controller.service()
-
-
-async def test_config_maps_without_the_label_are_not_read(controller: GatewayController) -> None:
-    await controller.parameters()
-    listed = (await controller.store.list("", "ConfigMap")).items
-    assert {item["metadata"]["labels"]["headgate.dev/gateway-parameters"] for item in listed} == {"true"}

@@ -106,6 +106,35 @@ async def test_a_list_longer_than_a_chunk_is_complete_and_sorted(
     assert {item["kind"] for item in listing.items} == {"ConfigMap"}
 
 
+async def test_config_maps_of_all_namespaces_have_the_data_that_headgate_uses(own: StoreInNamespace) -> None:
+    """The certificates of authorities, and the parameters of Gateways."""
+    labels = {"headgate.dev/gateway-parameters": "true"}
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    created = [
+        own.config_map("parameters", replicas="3")
+        | {"metadata": {"name": "parameters", "namespace": own.namespace, "labels": labels}},
+        config_map("authorities", {"ca.crt": "PEM", "more": "x"}, namespace=own.namespace, annotations=annotations),
+        own.config_map("settings", more="x"),
+    ]
+    for item in created:
+        await own.store.create(item)
+    listing = await own.store.list("", "ConfigMap")
+    listed = {
+        item["metadata"]["name"]: item for item in listing.items if item["metadata"]["namespace"] == own.namespace
+    }
+    used = {"parameters": {"replicas": "3"}, "authorities": {"ca.crt": "PEM"}, "settings": {}}
+    assert {name: listed[name]["data"] for name in used} == used
+    assert not listed["authorities"]["metadata"].keys() & {"annotations", "managedFields"}
+    stored = await own.store.get(own.key("authorities"))
+    await own.store.update({**stored, "data": {"ca.crt": "other PEM", "more": "y"}})
+    async with contextlib.aclosing(own.store.watch("", "ConfigMap", since=listing.version)) as changes:
+        async for change in changes:
+            if change.key == own.key("authorities"):
+                break
+    assert change.object["data"] == {"ca.crt": "other PEM"}
+    assert change.object["metadata"]["resourceVersion"] > stored["metadata"]["resourceVersion"]
+
+
 async def test_a_watch_continues_at_the_version_of_a_list(own: StoreInNamespace) -> None:
     listing = await own.store.list("", "ConfigMap", own.namespace)
     created = await own.store.create(own.config_map("one", a="1"))

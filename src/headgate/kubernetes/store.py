@@ -9,6 +9,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -17,15 +18,15 @@ from headgate.backoff import Backoff, restarted
 from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, OutsideMesh, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS, TAPPABLE_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
+from headgate.kubernetes.config_maps import reduced, reduced_json
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import until
 from headgate.objects.ports import Change, Listing, merged
-from headgate.resources.gateway_api.proxies import PARAMETERS
 from headgate.resources.kind import ServedKind, split_api_version
 from headgate.resources.meta import Input, Key, Object
 from headgate.resources.pod_templates import REPLACING_KINDS
-from headgate.resources.registry import KINDS, find, key_of
+from headgate.resources.registry import CONFIG_MAP, KINDS, find, key_of
 from headgate.resources.versions import from_hub, to_hub
 
 T = TypeVar("T")
@@ -47,8 +48,7 @@ _METADATA_ONLY = {(names.group, names.kind) for names in (*METRICS_KINDS, *TAPPA
 Selectors = Mapping[tuple[str, str], Mapping[str, str]]
 _SELECTED: Selectors = {("", "Secret"): {"fieldSelector": "type=kubernetes.io/tls"}}
 """Selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
-PARAMETERS_ONLY: Selectors = {("", "ConfigMap"): {"labelSelector": f"{PARAMETERS}=true"}}
-"""Of the ConfigMaps, only parameters of Gateways: clusters have many large ConfigMaps for other purposes."""
+_EVERY: Selectors = MappingProxyType({})
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class ClusterStore:
 
     If `namespaces` are given, objects of other namespaces do not exist for lists and watches, nor for `get`. A list
     without a namespace then reads these namespaces one by one, and its version contains the version of each. `selectors`
-    restrict the lists and watches without a namespace, by group and kind.
+    restrict the lists and watches without a namespace, by group and kind. In these, ConfigMaps are `reduced`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ClusterStore:
         client: Client,
         versions: ServedVersions,
         namespaces: Sequence[str] = (),
-        selectors: Selectors = PARAMETERS_ONLY,
+        selectors: Selectors = _EVERY,
     ) -> None:
         self._client = client
         self._versions = versions
@@ -100,7 +100,7 @@ class ClusterStore:
         items, versions = list[msgspec.Raw](), list[str]()
         query = {**query, **self._selectors(served, namespace)}
         for place in self._places(served, namespace):
-            listed, version = await self._pages(served, place, query)
+            listed, version = await self._pages(served, place, query, is_reduced=_is_reduced(served, namespace))
             items += listed
             versions.append(version)
         return Listing(_Listed(served, items), ",".join(versions))
@@ -114,13 +114,13 @@ class ClusterStore:
         return {**_SELECTED.get(kind, {}), **({} if namespace else self._selectors_in_all.get(kind, {}))}
 
     async def _pages(
-        self, served: ServedKind, namespace: str, query: Mapping[str, str]
+        self, served: ServedKind, namespace: str, query: Mapping[str, str], *, is_reduced: bool
     ) -> tuple[Sequence[msgspec.Raw], str]:
         """Return all objects of a kind, or those of one namespace, and the version of the list."""
         path, items = _path(served, namespace), list[msgspec.Raw]()
         while True:
             page = await _stored(self._client.page(path, query, metadata_only=_is_metadata_only(served)))
-            items += page.items or ()
+            items += map(reduced_json, page.items or ()) if is_reduced else page.items or ()
             if not page.metadata.continue_:
                 return items, page.metadata.resource_version
             query = {**query, "continue": page.metadata.continue_}
@@ -139,7 +139,8 @@ class ClusterStore:
         streams = [self._watch(served, place, {**selectors, "resourceVersion": version}) for place, version in pairs]
         async with contextlib.aclosing(merged(streams) if len(streams) > 1 else streams[0]) as changes:
             async for change in changes:
-                yield change
+                is_reduced = _is_reduced(served, namespace)
+                yield change._replace(object=reduced(change.object)) if is_reduced else change
 
     def _watch(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[Change]:
         """Yield every change of a kind in one namespace, or with an empty namespace in all."""
@@ -295,6 +296,10 @@ def _path(served: ServedKind, namespace: str = "", name: str = "", subresource: 
 
 def _is_metadata_only(served: ServedKind) -> bool:
     return (served.kind.group, served.kind.kind) in _METADATA_ONLY
+
+
+def _is_reduced(served: ServedKind, namespace: str) -> bool:
+    return served.kind is CONFIG_MAP and not namespace
 
 
 def _dry(*, dry_run: bool) -> dict[str, str]:
