@@ -33,7 +33,7 @@ class Caller(Value, frozen=True, kw_only=True):
     """The sender of a request: an `object`, or None for the gateway.
 
     `identity` is its SPIFFE ID, empty for plaintext. A Service name without a namespace means a Service in
-    `home`. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
+    `home`. With `sidecar`, routes for clients of `home` only apply. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
     """
 
     object: Key | None
@@ -41,6 +41,7 @@ class Caller(Value, frozen=True, kw_only=True):
     note: str = ""
     home: str = DEFAULT_NAMESPACE
     is_scoped: bool = False
+    sidecar: bool = False
 
 
 def gateway(trust_domain: str, note: str = "") -> Caller:
@@ -57,6 +58,7 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
         note="" if has_pods else "no pod runs as this ServiceAccount now",
         home=namespace,
         is_scoped=compiled.mesh.scoped,
+        sidecar=True,
     )
 
 
@@ -70,7 +72,8 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     key = Key("", "Pod", *name.split("/"))
     workload = next((workload for workload in compiled.mesh.workloads if workload.name == name), None)
     if workload:
-        return Caller(object=key, identity=workload.identity, home=namespace, is_scoped=compiled.mesh.scoped)
+        scoped = compiled.mesh.scoped
+        return Caller(object=key, identity=workload.identity, home=namespace, is_scoped=scoped, sidecar=True)
     address = written.status.pod_ip
     no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
     if STOP_PROCESS in written.metadata.finalizers or (address and ip_address(address).is_loopback):

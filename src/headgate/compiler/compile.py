@@ -23,6 +23,7 @@ from headgate.compiler.gateway_api.compile import (
     RouteGroups,
     compile_gateways,
     compile_port,
+    consumer_ports,
     grouped,
 )
 from headgate.compiler.gateway_api.conflicts import without_conflicts
@@ -57,6 +58,7 @@ from headgate.model.resilience import Resilience
 from headgate.model.root_protocols import roots
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
+    ConsumerTable,
     Endpoint,
     Endpoints,
     Frontend,
@@ -124,13 +126,15 @@ class ServiceEndpoints(NamedTuple):
 class CompiledRoutes(NamedTuple):
     """The results about routes.
 
-    `tables` has those of all Service ports, with the attached routes in place of their own.
+    `tables` has those of all Service ports, with the attached routes in place of their own; `consumers` those for clients of
+    other namespaces.
     """
 
     attached: SharedMap[Key, AttachedRoute]
     unreachable: tuple[RouteList, ...]
     gateways: tuple[GatewayPort, ...]
     tables: tuple[RouteTable, ...]
+    consumers: tuple[ConsumerTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
     findings: tuple[Finding, ...]
 
@@ -184,6 +188,7 @@ class Compiler:
                 gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Namespace, MeshPod)),
                 tracing=tracing(settings),
                 tables=tuple(self._stages.each(_itself, {table.ref: (table,) for table in api.tables})),
+                consumers=api.consumers,
                 endpoints=entries,
                 workloads=policies.workloads,
             ),
@@ -200,8 +205,7 @@ class Compiler:
             *policies.findings,
             *(finding for selected_pods in sidecar_pods for finding in sidecars.findings(selected_pods)),
             *self._of_service_gateways(snapshot, settings),
-            *self._of_routes(snapshot, mesh),
-            *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
+            *self._of_routes(snapshot, mesh, api.unreachable),
         ]
         report = Report(
             seen=self._seen(snapshot),
@@ -234,12 +238,15 @@ class Compiler:
         groups = self._stages.following(grouped, NO_GROUPS, attached)
         routed = {table.ref: (table, routes) for table in tables if (routes := groups.of_service(table.ref))}
         ports = dict(zip(routed, self._stages.each(compile_port, routed), strict=True))
+        consumers = consumer_ports(tables, groups)
+        seen = zip(consumers, self._stages.each(compile_port, consumers), strict=True)
         gateways = self._stages.once(self._gateways, parents, groups)
         return CompiledRoutes(
             attached=attached,
             unreachable=gateways.unreachable,
             gateways=gateways.ports,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
+            consumers=tuple(ConsumerTable(namespace=place.namespace, table=port.table) for place, port in seen),
             outcomes=gateways.outcomes,
             findings=(*parents.findings, *(finding for port in ports.values() for finding in port.findings)),
         )
@@ -275,21 +282,18 @@ class Compiler:
             return attached  # routes of one kind share hosts, but not connections
         return without_conflicts(parents, attached)
 
-    def _of_routes(self, snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
-        """Return the findings about what proxies do instead of a route."""
-        named = self._stages.once(named_pods.findings, mesh.tables, mesh.endpoints)
-        return (*named, *trace_headers.findings(snapshot, mesh))
+    def _of_routes(self, snapshot: Snapshot, mesh: Mesh, at_gateways: tuple[RouteList, ...]) -> Iterator[Finding]:
+        """Yield the findings about what proxies do instead of a route, and about routes that no request reaches."""
+        yield from self._stages.once(named_pods.findings, mesh.all_tables, mesh.endpoints)
+        yield from trace_headers.findings(snapshot, mesh)
+        yield from unreachable_routes.findings(snapshot, (*self._route_lists(mesh), *at_gateways))
 
-    def _route_lists(self, tables: Iterable[RouteTable]) -> Iterator[RouteList]:
-        """Yield the routes of Service ports."""
-        routed = {
-            table.ref: (table.routes,)
-            for table in tables
-            if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin)
-        }
+    def _route_lists(self, mesh: Mesh) -> Iterator[RouteList]:
+        """Yield the routes of Service ports, for all clients and for those of a namespace."""
+        routed = unreachable_routes.of_ports(mesh)
         missed = self._stages.each(unreachable_routes.unreachable, routed)
-        for (ref, (routes,)), unreachable in zip(routed.items(), missed, strict=True):
-            yield RouteList(str(ref), ref, routes, unreachable)
+        for ((ref, title), (routes,)), unreachable in zip(routed.items(), missed, strict=True):
+            yield RouteList(title, ref, routes, unreachable)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""

@@ -154,12 +154,19 @@ def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
         return mesh
     return structs.replace(
         mesh,
-        tables=tuple(_with_routes(table, hosts) if table.protocol.is_http else table for table in mesh.tables),
+        tables=tuple(_table_with_hosts(table, hosts) for table in mesh.tables),
+        consumers=tuple(
+            structs.replace(consumer, table=_table_with_hosts(consumer.table, hosts)) for consumer in mesh.consumers
+        ),
         gateways=tuple(
             structs.replace(port, hosts=by_host(*(_with_routes(host, hosts) for host in port.hosts.values())))
             for port in mesh.gateways
         ),
     )
+
+
+def _table_with_hosts(table: RouteTable, hosts: Mapping[PortRef, str]) -> RouteTable:
+    return _with_routes(table, hosts) if table.protocol.is_http else table
 
 
 def _with_routes(routed: R, hosts: Mapping[PortRef, str]) -> R:

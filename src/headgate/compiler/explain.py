@@ -55,6 +55,8 @@ def explain(
 ) -> ExplanationStatus:
     """Explain a request that arrives at a port of a Gateway or a Service, or at the HTTP proxy for an authority."""
     request, caller = question.request, question.caller
+    if caller.sidecar:
+        compiled = structs.replace(compiled, mesh=compiled.mesh.seen_from(caller.home))
     routed = with_chosen_id(request) if compiled.mesh.tracing else request
     decision = decide(compiled.mesh, where, routed, caller.home)
     if decision.entry is None and caller.is_scoped and not decision.is_refused:

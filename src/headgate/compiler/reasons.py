@@ -200,7 +200,7 @@ _MEANINGS = {
     (Severity.NOTE, ConditionType.PROGRAMMED): {
         Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are rounded to multiples of 1/10 000.",
         Reason.NOT_ROUTED: "headgate does not route this port or Service.",
-        Reason.CONSUMER_ROUTE: "The route is for clients in its own namespace only, which the gateway does not support.",
+        Reason.CONSUMER_ROUTE: "The route applies to clients with a sidecar in its own namespace only.",
         Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate has all their names.",
         Reason.FRACTION_ROUNDED: "The fraction of a mirror is rounded to the nearest millionth.",
     },

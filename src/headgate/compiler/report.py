@@ -74,7 +74,8 @@ class ParentStatus(Value, frozen=True, kw_only=True):
 
     `parent` is the Gateway, ListenerSet or Service; `gateway` is the Gateway (`namespace/name`) of the first two.
     `ports` has the Service ports where the route applies. `gateway_hosts` has ports of a Gateway, each with a host; the
-    host is empty if some of the route's hosts on the port are wildcards.
+    host is empty if some of the route's hosts on the port are wildcards. With `consumer`, the route applies to sidecars of this
+    namespace only.
     """
 
     about: Key
@@ -84,6 +85,7 @@ class ParentStatus(Value, frozen=True, kw_only=True):
     gateway: str = ""
     ports: tuple[PortRef, ...] = ()
     gateway_hosts: tuple[tuple[int, str], ...] = ()
+    consumer: str = ""
 
     @property
     def gateway_ports(self) -> tuple[int, ...]:

@@ -244,9 +244,9 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
     return structs.replace(
         mesh,
         workloads=tuple(_workload(workload, settings) for workload in mesh.workloads),
-        tables=tuple(
-            structs.replace(table, resilience=settings[table.ref.service]) if table.ref.service in settings else table
-            for table in (_with_routes(table, settings, table.ref) for table in mesh.tables)
+        tables=tuple(_table(table, settings) for table in mesh.tables),
+        consumers=tuple(
+            structs.replace(consumer, table=_table(consumer.table, settings)) for consumer in mesh.consumers
         ),
         gateways=tuple(
             structs.replace(
@@ -261,6 +261,12 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
             for port in mesh.gateways
         ),
     )
+
+
+def _table(table: RouteTable, settings: Mapping[str, Resilience]) -> RouteTable:
+    routed = _with_routes(table, settings, table.ref)
+    own = settings.get(table.ref.service)
+    return structs.replace(routed, resilience=own) if own else routed
 
 
 def _with_routes(routed: R, settings: Mapping[str, Resilience], ref: PortRef | None) -> R:

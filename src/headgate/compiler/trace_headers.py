@@ -23,7 +23,7 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     if not mesh.tracing:
         return ()
     hosts = (host.routes for port in mesh.gateways for host in port.hosts.values())
-    routes = chain.from_iterable(chain((table.routes for table in mesh.tables), hosts))
+    routes = chain.from_iterable(chain((table.routes for table in mesh.all_tables), hosts))
     return tuple(dict.fromkeys(chain.from_iterable(_of_route(snapshot, route) for route in routes if route.origin)))
 
 

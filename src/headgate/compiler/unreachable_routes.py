@@ -4,7 +4,7 @@ A finding has an example: a request that fits the match, and that `model.evaluat
 fit the match, the example is a request that its author may have meant, if there is one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from headgate.matching.solver import Solver
 from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.model.evaluate import first_unmet
 from headgate.model.requests import ANY, Match, Request
-from headgate.model.routing import PortRef, Route
+from headgate.model.routing import Mesh, PortRef, Route
 from headgate.resources import regexes
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -59,6 +59,20 @@ class RouteList(NamedTuple):
     ref: PortRef | None
     routes: tuple[Route, ...]
     unreachable: tuple[UnreachableRoute, ...]
+
+
+def of_ports(mesh: Mesh) -> Mapping[tuple[PortRef, str], tuple[tuple[Route, ...]]]:
+    """Return the routes of HTTP ports of Services by port and title: those for all clients, and for clients of a namespace."""
+    of_all = ((str(table.ref), table) for table in mesh.tables)
+    of_some = (
+        (f"{consumer.table.ref}, clients of namespace {consumer.namespace}", consumer.table)
+        for consumer in mesh.consumers
+    )
+    return {
+        (table.ref, title): (table.routes,)
+        for title, table in (*of_all, *of_some)
+        if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin)
+    }
 
 
 def findings(snapshot: Snapshot, lists: Iterable[RouteList]) -> tuple[Finding, ...]:

@@ -61,7 +61,10 @@ class Node(Value, frozen=True, kw_only=True):
 
 
 class ProxyKind(NamedTuple):
-    """The properties that decide which resources a proxy shares with other proxies."""
+    """The properties that decide which resources a proxy shares with other proxies.
+
+    `consumer` is the namespace of a sidecar if the mesh has routes for clients of this namespace only, else empty.
+    """
 
     role: Literal["gateway", "sidecar"]
     http_proxy: bool
@@ -69,6 +72,7 @@ class ProxyKind(NamedTuple):
     gateway: str
     service: str
     localhost_port: int = 0
+    consumer: str = ""
 
     @property
     def is_redirected(self) -> bool:
@@ -167,10 +171,10 @@ class MeshView:
     """The mesh as all proxies of one kind see it."""
 
     def __init__(self, mesh: Mesh, kind: ProxyKind) -> None:
-        self.mesh = mesh
+        self.mesh = mesh.seen_from(kind.consumer)
         self.kind = kind
         self.settings = ServiceSettings(
-            kind,
+            kind._replace(consumer=""),  # most Services have the same resources for all namespaces
             mesh.domain,
             mesh.domain if kind.has_certificate else "",
             mesh.connection_seconds,
@@ -304,8 +308,15 @@ class ProxyView(NamedTuple):
         """The kind of the proxy; proxies of the same kind share resources."""
         node = self.node
         has_certificate = self.credential is not None
+        home = client_namespace(node) if node.role == SIDECAR else ""
         return ProxyKind(
-            node.role, node.proxy_port > 0, has_certificate, node.gateway, node.service, node.localhost_port
+            node.role,
+            node.proxy_port > 0,
+            has_certificate,
+            node.gateway,
+            node.service,
+            node.localhost_port,
+            consumer=home if any(consumer.namespace == home for consumer in self.mesh.consumers) else "",
         )
 
     @property

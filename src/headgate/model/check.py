@@ -16,8 +16,8 @@ def check(mesh: Mesh) -> tuple[str, ...]:
     with_entry = {entry.ref for entry in mesh.endpoints}
     dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
     offered = {(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
-    wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.tables if table.ref not in offered]
-    tables = [(str(table.ref), table.routes) for table in mesh.tables]
+    wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.all_tables if table.ref not in offered]
+    tables = [(str(table.ref), table.routes) for table in mesh.all_tables]
     tables += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
     for where, routes in tables:
         targets = [target for route in routes for target in route.split.targets]

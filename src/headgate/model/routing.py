@@ -7,6 +7,8 @@ import enum
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from msgspec import structs
+
 from headgate.model.access import OPEN, Access
 from headgate.model.cors import Cors
 from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
@@ -261,6 +263,13 @@ class RouteTable(Value, frozen=True, kw_only=True):
     resilience: Resilience = DEFAULT
 
 
+class ConsumerTable(Value, frozen=True, kw_only=True):
+    """The routes of a Service port for clients of `namespace` that have a sidecar, in place of the Service's own (GAMMA)."""
+
+    namespace: str
+    table: RouteTable
+
+
 class Frontend(Value, frozen=True, kw_only=True):
     """A Service that clients can call; `address` is its clusterIP, empty for a headless Service. `port_names` belong to `ports`.
 
@@ -337,8 +346,19 @@ class Mesh(Value, frozen=True, kw_only=True):
     connection_seconds: int = LONGEST_CONNECTION_S
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
+    consumers: tuple[ConsumerTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
     gateway_pods: tuple[GatewayPod, ...] = ()
     tracing: Tracing | None = None
     workloads: tuple[Workload, ...] = ()
+
+    def seen_from(self, namespace: str) -> "Mesh":
+        """Return the mesh as clients of a namespace with a sidecar see it: their own routes are in `tables`."""
+        own = {consumer.table.ref: consumer.table for consumer in self.consumers if consumer.namespace == namespace}
+        return structs.replace(self, tables=tuple(own.get(table.ref, table) for table in self.tables)) if own else self
+
+    @property
+    def all_tables(self) -> tuple[RouteTable, ...]:
+        """Return the tables of all clients, and those for clients of single namespaces."""
+        return (*self.tables, *(consumer.table for consumer in self.consumers)) if self.consumers else self.tables

@@ -8,7 +8,7 @@ from headgate.matching.requests import request_of
 from headgate.matching.solver import Solver
 from headgate.matching.undecided import Undecided, Work
 from headgate.model.authorization import port_of
-from headgate.model.identities import gateway_id
+from headgate.model.identities import gateway_id, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, Mesh, PortRef, Workload
 from headgate.plan.access import AccessPoint, AllowedRequests, callers_of, permissions, point_of, setting_of
@@ -70,7 +70,9 @@ class MovedRequests:
     def _callers(self, request_class: RequestClass, old: list[AccessPoint | None], new: AccessPoint) -> list[str]:
         if request_class.entry.kind == "Gateway":
             return [gateway_id(self._after.mesh.trust_domain)]
-        return callers_of(*(point.workload for point in old if point), new.workload)
+        callers = callers_of(*(point.workload for point in old if point), new.workload)
+        home = request_class.entry.consumer
+        return [caller for caller in callers if not home or _may_be_in(caller, home)]
 
     def _refused(
         self, request_class: RequestClass, caller: str, old: list[AccessPoint | None], new: AccessPoint
@@ -92,6 +94,12 @@ class MovedRequests:
                 continue
             if values is not None:
                 yield match, request_of(values, solver.setting)
+
+
+def _may_be_in(caller: str, namespace: str) -> bool:
+    """Return whether a caller may be a client in a namespace: one with another ServiceAccount's identity is not."""
+    identity = parse_id(caller)
+    return identity is None or identity.namespace == namespace
 
 
 def _edits_requests(treatment: Treatment) -> bool:

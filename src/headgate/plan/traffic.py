@@ -2,7 +2,7 @@
 
 import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -35,17 +35,22 @@ ROUTE_STEPS = 8
 
 
 class Entry(Answer, frozen=True, kw_only=True, order=True):
-    """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`."""
+    """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`.
+
+    With `consumer`, the requests are those of clients in this namespace, which has routes of its own for the Service.
+    """
 
     kind: typing.Literal["Gateway", "Service"]
     name: str
     port: int
     host: str = ""
+    consumer: str = ""
 
     def __str__(self) -> str:
         """Return the entry in words."""
         host = f", host {self.host}" if self.host and self.host != "*" else ""
-        return f"{self.kind} {self.name}:{self.port}{host}"
+        clients = f", clients of namespace {self.consumer}" if self.consumer else ""
+        return f"{self.kind} {self.name}:{self.port}{host}{clients}"
 
 
 class RequestClass(Value, frozen=True, kw_only=True):
@@ -114,17 +119,24 @@ def _callees(routes: Iterable[Route]) -> Iterator[PortRef]:
 
 def _at_services(before: Mesh, after: Mesh, context: _Context) -> Iterator[RequestClass]:
     tables, later = ({table.ref: table for table in mesh.tables} for mesh in (before, after))
-    for ref in sorted(tables.keys() | later.keys()):
-        old, new = tables.get(ref), later.get(ref)
+    own, later_own = _consumers(before), _consumers(after)
+    everywhere = [(ref, "") for ref in sorted(tables.keys() | later.keys())]
+    for ref, home in (*everywhere, *sorted(own.keys() | later_own.keys())):
+        old, new = own.get((ref, home), tables.get(ref)), later_own.get((ref, home), later.get(ref))
         if old == new and new and context.changed.isdisjoint(_callees(new.routes)):
             continue
         namespace, name = ref.service.split("/")
         host = f"{name}.{namespace}" if ref.port == _DEFAULT_PORTS[False] else f"{name}.{namespace}:{ref.port}"
-        entry = Entry(kind="Service", name=ref.service, port=ref.port)
+        entry = Entry(kind="Service", name=ref.service, port=ref.port, consumer=home)
         if context.work:
             context.work.spend(ROUTE_STEPS * sum(len(table.routes) for table in (old, new) if table))
         sides = _of_table(old, context.ready[0]), _of_table(new, context.ready[1])
         yield from _compared(entry, sides, Solver(Setting(authorities=(host,)), work=context.work))
+
+
+def _consumers(mesh: Mesh) -> Mapping[tuple[PortRef, str], RouteTable]:
+    """Return the routes of Service ports for clients of a namespace, by port and namespace."""
+    return {(consumer.table.ref, consumer.namespace): consumer.table for consumer in mesh.consumers}
 
 
 def _of_table(table: RouteTable | None, ready: Ready) -> _Side:

@@ -53,7 +53,7 @@ _KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
 def example_command(entry: Entry, request: Request, caller: str = "", *, secure: bool = False) -> str:
     """Return the `headgate explain` command for an example; empty if no URL expresses the request."""
     namespace, name = entry.name.split("/")
-    if not request.target.startswith("/") or request.version == "2":
+    if not request.target.startswith("/") or request.version == "2" or entry.consumer:  # no client is known by its name
         return ""
     options = [f"-H {shlex.quote(f'{header}: {value}')}" for header, value in request.headers]
     if entry.kind == "Gateway":

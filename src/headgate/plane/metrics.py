@@ -151,7 +151,7 @@ def _by(label: str, values: "dict[str, int] | Counter[str]") -> Iterable[Line]:
 
 
 def _wanted(compiled: Compiled | None) -> Iterator[Line]:
-    for table in compiled.mesh.tables if compiled else ():
+    for table in compiled.mesh.all_tables if compiled else ():
         for number, route in enumerate(table.routes):
             if origin := route.origin:
                 name = f"{origin.kind}/{origin.namespace}/{origin.name}"

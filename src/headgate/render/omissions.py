@@ -12,6 +12,7 @@ class OmissionReason(enum.Enum):
 
     ACCESS = "Access"
     CLIENT_PROTOCOL = "ClientProtocol"
+    CONSUMER_ROUTE = "ConsumerRoute"
     COPY_PROTOCOL = "CopyProtocol"
     CORS = "CORS"
     EMPTY_HEADER = "EmptyHeader"

@@ -147,6 +147,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
         omissions=(
             *omissions,
             *_server_name_omissions(mesh, chosen),
+            *_consumer_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
             *filter_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
@@ -218,6 +219,21 @@ def _server_name_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
                     what="",
                     reason=OmissionReason.SERVER_NAME,
                     message="connections are not forwarded by the server name (SNI); use Envoy for this Gateway",
+                )
+
+
+def _consumer_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
+    """Yield an omission for each route that applies to clients of a namespace: rendered proxies don't know theirs."""
+    for consumer in mesh.consumers:
+        ref = consumer.table.ref
+        for route in consumer.table.routes if chosen.has_service(ref.service) else ():
+            if route.origin:
+                yield Omission(
+                    origin=route.origin,
+                    where=f"port {ref.port} of Service {ref.service}",
+                    what="",
+                    reason=OmissionReason.CONSUMER_ROUTE,
+                    message=f"clients of namespace {consumer.namespace} get the routes of all clients; use a sidecar",
                 )
 
 

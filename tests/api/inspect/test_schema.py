@@ -27,6 +27,7 @@ OPEN = frozenset(
         "canary",
         "command",
         "conflicts",
+        "consumer",
         "damaged",
         "destination",
         "domain",

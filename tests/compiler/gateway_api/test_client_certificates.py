@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.authority import Authority
-from tests.make.objects import Object, config_map, gateway, listener
+from tests.make.objects import GATEWAY_API, Object, config_map, gateway, listener, obj
 from tests.make.server_certificates import BROKEN, PAIRS, secret
 from tests.make.values import compiled
 
@@ -99,3 +99,21 @@ def test_a_validation_that_applies_to_no_listener_is_reported():
         ("FieldIgnored", DEFAULT),
         ("FieldIgnored", "spec.tls.frontend.perPort[2].port"),
     }
+
+
+def test_listeners_of_listener_sets_have_the_settings_of_the_gateways_port():
+    tls = {"certificateRefs": [{"name": "server"}]}
+    added = [listener(port, f"own-{port}", protocol="HTTPS", hostname="own.example", tls=tls) for port in (443, 9443)]
+    parent = {"group": GATEWAY_API, "kind": "Gateway", "name": "edge"}
+    own = obj("ListenerSet", "own", spec={"parentRef": parent, "listeners": added})
+    edge = gateway(
+        "edge",
+        listener(443, "https", protocol="HTTPS", tls=tls),
+        allowedListeners={"namespaces": {"from": "Same"}},
+        tls={"frontend": {"default": validation("employees")}},
+        status=STATUS,
+    )
+    server, employees = secret("server", PAIRS["P-256"]), config_map("employees", {"ca.crt": EMPLOYEES})
+    with_authority = required(compiled(edge, own, server, employees))
+    assert {port: bool(certificates) for port, certificates in with_authority.items()} == {443: True, 9443: True}
+    assert required(compiled(edge, own, server)) == {}

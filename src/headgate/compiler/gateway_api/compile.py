@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
-from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, overridden
+from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.served_ports import ServedPort
 from headgate.compiler.gateway_api.statuses import OutcomePlace, gateway_outcome, refused_outcome
@@ -185,6 +185,19 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
     oldest = by_age[0].connections
     routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
     return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, by_age)))
+
+
+def consumer_ports(
+    tables: Iterable[RouteTable], groups: RouteGroups
+) -> Mapping[ConsumerPort, tuple[RouteTable, Routes]]:
+    """Return the Service ports that have routes for clients of another namespace, each with its own routes and these."""
+    places = sorted(place for place in groups.by_place if isinstance(place, ConsumerPort))
+    own = {table.ref: table for table in tables} if places else {}
+    return {
+        place: (own[place.ref], routes)
+        for place in places
+        if place.ref in own and (routes := groups.by_place[place].get("", ()))
+    }
 
 
 Hosts = SharedMap[str, HostRoutes]

@@ -77,7 +77,8 @@ class Attachment(NamedTuple):
 class Link(NamedTuple):
     """The relation of a route to one parent: its attachments to listeners, or the ports of a Service.
 
-    With a `refusal`, it has none of them. `note` is a finding that does not prevent the route from being accepted.
+    With a `refusal`, it has none of them. `note` is a finding that does not prevent the route from being accepted. With
+    `consumer`, the route applies to clients of this namespace only.
     """
 
     parent: Parent
@@ -85,10 +86,18 @@ class Link(NamedTuple):
     ports: tuple[PortRef, ...] = ()
     refusal: Finding | None = None
     note: Finding | None = None
+    consumer: str = ""
 
 
-Place: TypeAlias = ListenerPlace | PortRef
-"""A listener or a Service port."""
+class ConsumerPort(NamedTuple):
+    """A Service port as clients of another namespace see it."""
+
+    namespace: str
+    ref: PortRef
+
+
+Place: TypeAlias = ListenerPlace | ConsumerPort | PortRef
+"""A listener, or a Service port for all clients or for those of a namespace."""
 
 
 class AttachedRoute(NamedTuple):
@@ -210,7 +219,8 @@ def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
             for attachment in link.attachments
             for host in attachment.hosts
         )
-        yield from ((port, "") for port in link.ports)
+        home = link.consumer
+        yield from ((ConsumerPort(home, port) if home else port, "") for port in link.ports)
 
 
 def _parents(route: CompiledRoute) -> Iterator[Parent]:
@@ -249,6 +259,7 @@ def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
         parent=link.parent.key,
         conditions=conditions,
         ports=link.ports if route.usable else (),
+        consumer=link.consumer,
         gateway_hosts=tuple(sorted(hosts)),
     )
 
@@ -335,7 +346,7 @@ def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
     fitting = tuple(ref for ref, protocol in offered if protocol.is_http is (route.connections is None))
     if fitting:
         note = _consumer_note(route, parent)
-        return Link(parent, ports=() if note else fitting, note=note)
+        return Link(parent, ports=fitting, note=note, consumer=route.key.namespace if note else "")
     related = (parent.key,) if name in parents.snapshot.services else ()
     if not related:
         message = f"Service {name} not found; create it or correct the name"
@@ -353,7 +364,7 @@ def _consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
         return None
     message = (
         f"a route in namespace {route.key.namespace} for a Service in {parent.key.namespace} applies to clients in "
-        f"{route.key.namespace} only. headgate does not support that, so the route is not used; create it in namespace "
+        f"{route.key.namespace} that have a sidecar, in place of the Service's own routes; create it in namespace "
         f"{parent.key.namespace} for all clients"
     )
     return Finding(route.key, Reason.CONSUMER_ROUTE, parent.field, message, (parent.key,))

@@ -195,5 +195,5 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     ports = ports_of(parent)
     accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
-    judged = programmed(receipts.progress(ports), accepted=accepted and bool(ports))
+    judged = programmed(receipts.progress(ports, parent.consumer), accepted=accepted and bool(ports))
     return structs.replace(judged, type=PROGRAMMED_AT_PARENT)

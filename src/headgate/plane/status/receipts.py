@@ -317,19 +317,21 @@ class Receipts:
     def _order(self) -> Mapping[str, int]:
         return {node_id: number for number, node_id in enumerate(self.states)}
 
-    def progress(self, ports: Sequence[RouteParent]) -> Progress:
+    def progress(self, ports: Sequence[RouteParent], consumer: str = "") -> Progress:
         """Return the proxies' acknowledgments of all resources that serve some ports of Services and Gateways.
 
-        The result leaves out proxies that neither need nor hold any of these resources.
+        The result leaves out proxies that neither need nor hold any of these resources, and with `consumer` all but the sidecars
+        of this namespace.
         """
         ports_needed = tuple(ports)
         with_sidecars = any(not isinstance(port, GatewayRef) for port in ports_needed)
         holding = 0
         lagging: list[str] = []
         refused: list[tuple[str, str]] = []
-        for state, node_ids in self.by_state.items():
+        for state, all_ids in self.by_state.items():
             if (state.is_sidecar and not with_sidecars) or not state.needs(ports_needed):
                 continue
+            node_ids = [name for name in all_ids if name.startswith(f"{_SIDECARS}{consumer}/")] if consumer else all_ids
             answer = state.answer_for(ports_needed)
             if answer.error:
                 refused += [(node_id, answer.error) for node_id in node_ids]

@@ -42,6 +42,7 @@ EXTENDED = frozenset(
         "HTTPRouteSchemeRedirect",
         "ListenerSet",
         "MeshClusterIPMatching",
+        "MeshConsumerRoute",
         "MeshHTTPRouteBackendRequestHeaderModification",
         "MeshHTTPRouteNamedRouteRule",
         "MeshHTTPRouteQueryParamMatching",
