@@ -148,7 +148,7 @@ def names_call(change: AccessChange, call: Call, identity: str, meshes: Sequence
 
 
 def caller_class(identity: str, named: Collection[str]) -> str:
-    """Return how a change of access names a caller: by its identity, its namespace, or as one that no rule names."""
+    """Return how a change of access names a caller: by its identity, its namespace, or as a caller that no rule names."""
     if not identity or identity in named:
         return identity
     beginnings = (name for name in named if name != ANY_CALLER and source_includes(name, identity))

@@ -210,7 +210,7 @@ def set_ports(outcomes: Iterable[GatewayOutcome]) -> Mapping[str, frozenset[int]
 def gateway_objects(
     gateway: Gateway, parameters: Parameters, options: SidecarOptions, more_ports: AbstractSet[int] = frozenset()
 ) -> tuple[Object, Object, Object]:
-    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway; `more_ports` are those of ListenerSets."""
+    """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway; ListenerSets have `more_ports`."""
     name, added = _name(gateway), gateway.spec.infrastructure
     labels = {**added.labels, GATEWAY_NAME: gateway_label(gateway.metadata.name)}
     metadata = object_metadata(name, _PROGRAM, labels, added.annotations)

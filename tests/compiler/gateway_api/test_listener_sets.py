@@ -84,7 +84,7 @@ def test_the_listener_sets_of_another_controllers_gateway_have_no_status():
     assert not [finding for finding in compiled.report.findings if finding.about.kind == "ListenerSet"]
 
 
-def test_a_change_to_one_listener_set_leaves_the_results_of_the_others():
+def test_a_change_to_one_listener_set_leaves_the_results_of_other_ones():
     """The routes of another ListenerSet, and the hosts of its listeners, are the same objects as before (rule 5)."""
     compiler = Compiler()
     parents = {name: [{"kind": "ListenerSet", "name": name}] for name in ("a", "b")}

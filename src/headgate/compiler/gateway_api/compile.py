@@ -205,7 +205,7 @@ _NO_HOSTS: Hosts = SharedMap()
 
 
 class CompiledHosts(NamedTuple):
-    """The compiled hosts of ports with requests: those of listeners for one name by Gateway port, the others by listener."""
+    """The compiled hosts of ports with requests: those of listeners for one name by Gateway port, the remaining hosts by listener."""
 
     exact: Mapping[tuple[Key, int], Hosts]
     several: Mapping[Place, Hosts]
@@ -240,8 +240,8 @@ def _hosts(served: ServedPort, hosts: CompiledHosts) -> Hosts:
     of_listeners = [hosts.several.get(place, _NO_HOSTS) for place in served.wildcards]
     several = [hosts.exact.get((served.gateway, served.port), _NO_HOSTS), *of_listeners]
     first = max(several, key=len)
-    others = {host: compiled for some in several if some is not first for host, compiled in some.items()}
-    return first.edited(others)
+    remaining = {host: compiled for some in several if some is not first for host, compiled in some.items()}
+    return first.edited(remaining)
 
 
 def _server_names(served: ServedPort, groups: RouteGroups) -> tuple[ServerName, ...]:

@@ -238,7 +238,9 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
             yield _to_listeners(parents, route, parent)
         elif refused := parents.sets.get(parent.key, _NO_SET).refusal:
             yield Link(parent, refusal=_not_attached(route.key, parent, refused))
-        elif kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects:  # others have another controller
+        elif (
+            kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects
+        ):  # the remaining Gateways have another controller
             yield Link(parent, refusal=_no_parent(parents.snapshot, route.key, parent))
 
 
