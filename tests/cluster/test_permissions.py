@@ -67,6 +67,11 @@ kind: TrafficSplit
 metadata: {namespace: shop, name: canary}
 spec: {service: website, backends: [{service: gone, weight: 1}]}
 ---
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XAuthorizationPolicy
+metadata: {name: web, namespace: shop}
+spec: {targetRefs: [{group: "", kind: Pod, selector: {matchLabels: {app: web}}}], action: ALLOW}
+---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
 metadata: {namespace: shop, name: allow}
@@ -137,6 +142,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "referencegrants"),
         ("gateway.networking.k8s.io", "tcproutes"),
         ("gateway.networking.k8s.io", "tlsroutes"),
+        ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
         ("headgate.dev", "canaries"),
         ("headgate.dev", "sidecars"),
         ("headgate.dev", "tlsconfigs"),
