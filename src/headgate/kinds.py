@@ -58,6 +58,7 @@ NAMES = (
     KindNames(GATEWAY, "GRPCRoute", "grpcroutes"),
     KindNames(GATEWAY, "TCPRoute", "tcproutes"),
     KindNames(GATEWAY, "TLSRoute", "tlsroutes"),
+    KindNames(GATEWAY, "BackendTLSPolicy", "backendtlspolicies", ("btlspolicy",)),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
     KindNames(EXPERIMENTAL, "XAuthorizationPolicy", "xauthorizationpolicies", ("xauthz",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),

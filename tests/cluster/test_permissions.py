@@ -129,6 +129,13 @@ apiVersion: gateway.networking.k8s.io/v1
 kind: TLSRoute
 metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], hostnames: [web.example], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {namespace: shop, name: web}
+spec:
+  targetRefs: [{group: "", kind: Service, name: website}]
+  validation: {hostname: website.example, wellKnownCACertificates: System}
 """
 SELDOM_USED = {
     Permission("get", group, resource)
@@ -143,6 +150,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "tcproutes"),
         ("gateway.networking.k8s.io", "tlsroutes"),
         ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
+        ("gateway.networking.k8s.io", "backendtlspolicies"),
         ("headgate.dev", "canaries"),
         ("headgate.dev", "sidecars"),
         ("headgate.dev", "tlsconfigs"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.make.objects import Object, backend_ref, gateway, listener, obj, route, service_parent
+from tests.make.objects import GATEWAY_API, Object, backend_ref, gateway, listener, obj, route, service_parent
 
 GATEWAY = "edge"
 LISTENERS = (
@@ -57,6 +57,20 @@ def edge_gateway(place: str) -> Iterator[Object]:
     ]
     yield gateway(GATEWAY, *listeners, status={"addresses": [{"type": "IPAddress", "value": place}]})
     yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
+
+
+def failing_policy(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return a BackendTLSPolicy whose CA is missing, so that Gateways send its Service nothing; the members have no TLS."""
+    section = draw(st.sampled_from(("", "", "p8080", "p9090", "gone")))
+    target = {"group": "", "kind": "Service", "name": draw(st.sampled_from(REFERENCES))}
+    spec = {
+        "targetRefs": [{**target, **({"sectionName": section} if section else {})}],
+        "validation": {
+            "hostname": "a.example.com",
+            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "gone"}],
+        },
+    }
+    return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec, metadata={"creationTimestamp": time})
 
 
 RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(

@@ -168,6 +168,9 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
         ]
         objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
         objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
+        objects += [
+            routes.failing_policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))
+        ]
     objects += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
     return {key_of(written): written for written in objects}
 

@@ -41,6 +41,12 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
     ("gateway.networking.k8s.io", "TLSRoute"): {
         "spec": {"parentRefs": [{"name": "shop"}], "hostnames": ["shop.example"], "rules": _RULES}
     },
+    ("gateway.networking.k8s.io", "BackendTLSPolicy"): {
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "website"}],
+            "validation": {"hostname": "website.example", "wellKnownCACertificates": "System"},
+        }
+    },
     ("gateway.networking.k8s.io", "ReferenceGrant"): {
         "spec": {
             "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "web"}],

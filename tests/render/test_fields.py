@@ -39,7 +39,7 @@ RENDERED = {
     Broken: "weight status",
     Endpoint: "address port resolved",
     Filters: "request response rewrite",
-    GatewayPort: "gateway address port protocol hosts tls connections server_names client_certificates",
+    GatewayPort: "gateway address port protocol hosts tls connections server_names client_certificates client",
     Header: "name text",
     HeaderEdit: "set add remove",
     HostRoutes: "host routes listener",
@@ -54,7 +54,7 @@ RENDERED = {
     RouteTable: "ref routes protocol resilience",
     Split: "targets broken sticky order",
     Sticky: "kind name",
-    Target: "ref weight filters protocol resilience",
+    Target: "ref weight filters protocol resilience tls",
     Text: "value regex",
     Timeouts: "request backend",
 }

@@ -18,7 +18,7 @@ from headgate.resources.unknown_kinds import is_foreign, unknown_kind
         ("networking.istio.io/v1", "VirtualService"),
         ("serving.knative.dev/v1", "Service"),
         ("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
-        ("gateway.networking.k8s.io/v1alpha3", "BackendTLSPolicy"),
+        ("gateway.networking.k8s.io/v1alpha3", "NotYetKnown"),
         ("resource.k8s.io/v1alpha9", "NotYetKnown"),
     ],
 )

@@ -23,6 +23,7 @@ from headgate.model.routing import Protocol
 from headgate.options import GivenOptions
 from headgate.resources.explanations import (
     MUTUAL_TLS,
+    PLAINTEXT,
     Arrival,
     Copy,
     ExplainedBackend,
@@ -300,7 +301,10 @@ def _arrivals(at: ExplainedBackend | Copy, what: str) -> Iterator[str]:
 def _arrival_lines(arrival: Arrival) -> Iterator[str]:
     """Yield the result, the hop to the pod, and the lines that explain them."""
     yield "allowed" if arrival.allowed else "denied"
-    yield "by mutual TLS" if arrival.transport == MUTUAL_TLS else f"in plaintext: {arrival.transport_message}"
+    if arrival.transport == PLAINTEXT:
+        yield f"in plaintext: {arrival.transport_message}"
+    else:
+        yield "by mutual TLS" if arrival.transport == MUTUAL_TLS else f"by {arrival.transport_message}"
     yield f"{arrival.object}, rule {arrival.rule}" if arrival.object else arrival.message
     if arrival.remedy_message:
         yield f"to allow it: {arrival.remedy_message}"

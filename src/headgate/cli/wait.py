@@ -119,13 +119,24 @@ def _by_conditions(obj: Object) -> WaitProgress:
 
 
 def _by_parents(obj: Object) -> WaitProgress:
-    """Return the progress at the parent that is least ready; parents of other controllers are ignored."""
-    parents = [parent for parent in status_of(obj).get("parents") or () if parent.get("controllerName") == CONTROLLER]
-    if not parents:
-        return _not_processed(obj)
+    return _by_references(obj, "parents", "parentRef") or _not_processed(obj)
+
+
+def _by_ancestors(obj: Object) -> WaitProgress:
+    missing = "no route of a Gateway leads to its Services"
+    return _by_references(obj, "ancestors", "ancestorRef") or WaitProgress(Readiness.PENDING, missing)
+
+
+def _by_references(obj: Object, field: str, name: str) -> WaitProgress | None:
+    """Return the progress at the object that is least ready; entries of other controllers are ignored. None without an entry.
+
+    `field` is the list in the status, and `name` the reference in each entry.
+    """
+    entries = [entry for entry in status_of(obj).get(field) or () if entry.get("controllerName") == CONTROLLER]
+    if not entries:
+        return None
     unready = [
-        (parent["parentRef"], _programmed_progress(parent, generation_of(obj), PROGRAMMED_AT_PARENT))
-        for parent in parents
+        (entry[name], _programmed_progress(entry, generation_of(obj), PROGRAMMED_AT_PARENT)) for entry in entries
     ]
     reference, worst = min(unready, key=lambda pair: _WORST_FIRST.index(pair[1].readiness))
     at = f"at {reference.get('kind')} {reference.get('name')}: " if len(unready) > 1 else ""
@@ -223,6 +234,7 @@ _READINESS: Mapping[ReadyBy, ReadinessCheck] = {
     ReadyBy.GENERATION: _by_observed_generation,
     ReadyBy.CONDITIONS: _by_conditions,
     ReadyBy.PARENTS: _by_parents,
+    ReadyBy.ANCESTORS: _by_ancestors,
     ReadyBy.REPLICAS: deployment_progress,
 }
 _WORKLOADS: Mapping[str, ReadinessCheck] = {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_address
+from typing import Literal
 
 from msgspec import structs
 
@@ -12,11 +13,12 @@ from headgate.compiler.unenforced import cause_at
 from headgate.model.access import Grant
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.authorization import Authorization, authorize, grants_allowing, port_of, protocol_at
+from headgate.model.edge_tls import BackendTls, backend_words
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
-from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, Arrival
+from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, TLS, Arrival
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import AUTHORIZATION_POLICY
 
@@ -90,10 +92,15 @@ class Arrivals:
         self._snapshot = snapshot
         self._caller = caller
 
-    def at(self, ref: PortRef, request: Request, only: Endpoint | None = None) -> tuple[Arrival, ...]:
-        """Return the outcome of a request at each ready endpoint of a Service port, or only at the endpoint `only`."""
+    def at(
+        self, ref: PortRef, request: Request, only: Endpoint | None = None, tls: BackendTls | None = None
+    ) -> tuple[Arrival, ...]:
+        """Return the outcome of a request at each ready endpoint of a Service port, or only at the endpoint `only`.
+
+        A Gateway calls them with `tls` instead of mutual TLS.
+        """
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
-        return tuple(self._arrival(endpoint, ref, request) for endpoint in ready if only in (None, endpoint))
+        return tuple(self._arrival(endpoint, ref, request, tls) for endpoint in ready if only in (None, endpoint))
 
     @cached_property
     def _workloads(self) -> Mapping[str, Workload]:
@@ -102,9 +109,9 @@ class Arrivals:
             workload.name: workload for workload in workloads
         }
 
-    def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request) -> Arrival:
+    def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request, tls: BackendTls | None) -> Arrival:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
-        mutual_tls = bool(endpoint.identity and self._caller.identity)
+        mutual_tls = bool(endpoint.identity and self._caller.identity) and tls is None
         if endpoint.resolved:
             answer, remedy = (
                 Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
@@ -114,11 +121,19 @@ class Arrivals:
             answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
         else:
             answer, remedy = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
+        transport: Literal["MutualTLS", "TLS", "Plaintext"] = MUTUAL_TLS if mutual_tls else TLS if tls else PLAINTEXT
+        how = (
+            f"with {endpoint.identity}"
+            if mutual_tls
+            else backend_words(tls)
+            if tls
+            else self._plaintext(workload, endpoint)
+        )
         return Arrival(
             workload=workload.name if workload else endpoint.workload,
             address=f"{endpoint.address}:{endpoint.port}",
-            transport=MUTUAL_TLS if mutual_tls else PLAINTEXT,
-            transport_message=f"with {endpoint.identity}" if mutual_tls else self._plaintext(workload, endpoint),
+            transport=transport,
+            transport_message=how,
             allowed=answer.allowed,
             object=answer.origin,
             rule=answer.rule,

@@ -6,8 +6,6 @@ from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
-from msgspec import structs
-
 from headgate.compiler import (
     named_pods,
     protocols,
@@ -18,6 +16,7 @@ from headgate.compiler import (
     unreachable_routes,
 )
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
+from headgate.compiler.gateway_api import backend_tls
 from headgate.compiler.gateway_api.compile import (
     CompiledGateways,
     RouteGroups,
@@ -34,34 +33,33 @@ from headgate.compiler.gateway_api.parents import AttachedRoute, AttachedRoutes,
 from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.invalid_objects import mistakes, useless_keys
-from headgate.compiler.protocols import ProtocolChoice
+from headgate.compiler.plain_services import PlainServices, plain_services
 from headgate.compiler.report import (
     Compiled,
     Finding,
     GatewayOutcome,
     ParentStatus,
+    PolicyOutcome,
     Report,
     ServiceGateway,
     SplitRoute,
     finding_order,
 )
-from headgate.compiler.resilience import of_services, with_resilience
+from headgate.compiler.resilience import with_resilience
 from headgate.compiler.snapshot import KindSource, Snapshot, of_sources
-from headgate.compiler.splits import SplitCompiler, plain_table
+from headgate.compiler.splits import SplitCompiler
 from headgate.compiler.trace_sources import tracing
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, names_with_sidecar, pod_ports, workloads
 from headgate.memo import Stages
 from headgate.model.mutual_tls import TlsMode
-from headgate.model.resilience import Resilience
 from headgate.model.root_protocols import roots
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
     ConsumerTable,
     Endpoint,
     Endpoints,
-    Frontend,
     GatewayPort,
     Mesh,
     PortRef,
@@ -105,16 +103,6 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
     return Compiler().compile(snapshot, settings, tls_modes)
 
 
-class PlainServices(NamedTuple):
-    """The results that depend on Services only: frontends, protocols, route tables, settings and findings."""
-
-    frontends: tuple[Frontend, ...]
-    choices: Mapping[PortRef, ProtocolChoice]
-    plain: Mapping[PortRef, RouteTable]
-    resilience: Mapping[str, Resilience]
-    findings: tuple[Finding, ...]
-
-
 class ServiceEndpoints(NamedTuple):
     """The ready endpoints of Services, and for each Service the ports of its pods, ready or not."""
 
@@ -136,6 +124,7 @@ class CompiledRoutes(NamedTuple):
     tables: tuple[RouteTable, ...]
     consumers: tuple[ConsumerTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
+    policies: tuple[PolicyOutcome, ...]
     findings: tuple[Finding, ...]
 
 
@@ -214,6 +203,7 @@ class Compiler:
             split_routes=self._stages.each_item(_split_route, None, api.attached),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
             gateways=api.outcomes,
+            policies=api.policies,
             selected=policies.selected,
             sidecars=sidecar_pods,
             service_gateways=self._requesting(snapshot, settings),
@@ -229,18 +219,24 @@ class Compiler:
     ) -> CompiledRoutes:
         """Compile the routes of Gateways and Services; `tables` has those of Services before routes are attached."""
         meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
-        places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables, meshed)
+        tls = self._stages.once(backend_tls.backend_policies, self._part(snapshot, *backend_tls.READ))
+        read, secured = self._part(snapshot, *Destinations.READ), tuple(tls.by_port)
+        places = self._stages.once(Destinations, read, ready, tables, meshed, secured)
         offered = tuple((table.ref, table.protocol) for table in tables)
         set_parents = self._stages.once(SetParents, self._part(snapshot, *SetParents.READ), settings)
         sets = self._stages.each_item(plan_set, set_parents, snapshot.source(ListenerSet).objects)
         parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings, sets)
         attached = self._attached(snapshot, places, parents)
         groups = self._stages.following(grouped, NO_GROUPS, attached)
-        routed = {table.ref: (table, routes) for table in tables if (routes := groups.of_service(table.ref))}
+        routed = {
+            table.ref: (table, routes, tls.by_port) for table in tables if (routes := groups.of_service(table.ref))
+        }
         ports = dict(zip(routed, self._stages.each(compile_port, routed), strict=True))
-        consumers = consumer_ports(tables, groups)
+        consumers = {
+            place: (table, routes, tls.by_port) for place, (table, routes) in consumer_ports(tables, groups).items()
+        }
         seen = zip(consumers, self._stages.each(compile_port, consumers), strict=True)
-        gateways = self._stages.once(self._gateways, parents, groups)
+        gateways = self._stages.once(self._gateways, parents, groups, tls.by_port)
         return CompiledRoutes(
             attached=attached,
             unreachable=gateways.unreachable,
@@ -248,15 +244,20 @@ class Compiler:
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
             consumers=tuple(ConsumerTable(namespace=place.namespace, table=port.table) for place, port in seen),
             outcomes=gateways.outcomes,
-            findings=(*parents.findings, *(finding for port in ports.values() for finding in port.findings)),
+            policies=tuple(backend_tls.outcomes(tls, parents, attached if tls.ports else {}, gateways.outcomes)),
+            findings=(
+                *parents.findings,
+                *tls.findings,
+                *(finding for port in ports.values() for finding in port.findings),
+            ),
         )
 
-    def _gateways(self, parents: Parents, groups: RouteGroups) -> CompiledGateways:
-        return compile_gateways(self._stages, parents, groups)
+    def _gateways(self, parents: Parents, groups: RouteGroups, policies: backend_tls.Policies) -> CompiledGateways:
+        return compile_gateways(self._stages, parents, groups, policies)
 
     def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
         other_proxies = service_gateways.served_by_nginx(self._requesting(snapshot, settings), settings)
-        return self._stages.once(_served, self._part(snapshot, Service), settings, other_proxies)
+        return self._stages.once(plain_services, self._part(snapshot, Service), settings, other_proxies)
 
     def _requesting(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
         """Return the Services that request a gateway."""
@@ -342,29 +343,6 @@ class Compiler:
                 for key, several in more.items()
             }
         )
-
-
-def _served(snapshot: Snapshot, settings: Settings, other_proxies: frozenset[str]) -> PlainServices:
-    owners = services.address_owners(snapshot.services)
-    frontends = {
-        name: structs.replace(services.frontend(name, service, owners, settings), other_proxy=name in other_proxies)
-        for name, (_, service) in snapshot.services.items()
-    }
-    choices = protocols.choices(snapshot)
-    refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
-    findings = [
-        finding
-        for name, (key, service) in snapshot.services.items()
-        for finding in services.findings(key, service, frontends[name], owners, settings)
-    ]
-    resilience = of_services(snapshot)
-    return PlainServices(
-        frontends=tuple(front for front in frontends.values() if front.ports),
-        choices=choices,
-        plain={ref: plain_table(ref, choices[ref].protocol) for ref in refs},
-        resilience=resilience.settings,
-        findings=(*findings, *resilience.findings, *protocols.unknown(snapshot)),
-    )
 
 
 def _with_indexes(last: Snapshot, snapshot: Snapshot) -> Snapshot:

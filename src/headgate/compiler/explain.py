@@ -153,14 +153,14 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
         reason=portion.reason,
         message=portion.message,
         filter_messages=tuple(filter_words(portion.filters)),
-        arrivals=arrivals.at(portion.ref, sent, portion.pod) if portion.ref and not portion.status else (),
+        arrivals=arrivals.at(portion.ref, sent, portion.pod, portion.tls) if portion.ref and not portion.status else (),
     )
 
 
 def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Copy]:
     for target, share in copies(mirror):
         service, port = target.ref
-        arrived = arrivals.at(target.ref, request)
+        arrived = arrivals.at(target.ref, request, tls=target.tls)
         yield Copy(service=service, port=port, share=exact_share(share), arrivals=arrived)
 
 
@@ -291,6 +291,7 @@ def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iter
     about |= {step.split for candidate in decision.tried for step in candidate.route.split_matches}
     about |= set(_claimants(compiled, snapshot, decision))
     about |= set(_selecting(compiled, decision))
+    about |= {portion.tls.origin for portion in decision.shares if portion.tls}
     for finding in compiled.report.findings:
         if finding.about in about:
             word, field = finding.reason.value, finding.field

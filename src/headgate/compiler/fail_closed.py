@@ -3,7 +3,7 @@
 A TrafficTarget or XAuthorizationPolicy whose pods are readable keeps them closed and allows nothing. A TLSConfig with a readable
 selector keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is
 ignored. A pod keeps its sidecar but loses its excluded ports, because callers would send plaintext to a pod without a
-sidecar.
+sidecar. A BackendTLSPolicy with readable targets trusts no server, so that Gateways send nothing in plaintext.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,13 @@ from headgate.errors import DecodeError
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
+from headgate.resources.gateway_api import backend_tls_policy
 from headgate.resources.gateway_api.authorization_policy import (
     AuthorizationPolicy,
     AuthorizationPolicySpec,
     PolicyTarget,
 )
+from headgate.resources.gateway_api.backend_tls_policy import BackendTLSPolicy
 from headgate.resources.mesh.tls_config import PodSelector, TLSConfig, TLSConfigSpec
 from headgate.resources.meta import Metadata, Object, Resource, part, rows
 from headgate.resources.registry import find_written
@@ -37,8 +39,10 @@ def restrictive_part(obj: Object) -> Resource | None:
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = part(obj, "metadata").get("namespace") or "default"
     metadata = Metadata(namespace=str(namespace), name=str(part(obj, "metadata").get("name")))
-    if kind is None or kind.shape not in {TrafficTarget, AuthorizationPolicy, TLSConfig, MeshPod}:
+    if kind is None or kind.shape not in {TrafficTarget, AuthorizationPolicy, TLSConfig, MeshPod, BackendTLSPolicy}:
         return None
+    if kind.shape is BackendTLSPolicy:
+        return _backend_policy(obj, metadata)
     if kind.shape is MeshPod:
         return _pod(obj)
     if kind.shape is AuthorizationPolicy:
@@ -92,3 +96,13 @@ def _pod(obj: Object) -> MeshPod | None:
         return read({**obj, "metadata": {**metadata, "annotations": kept}}, MeshPod)
     except DecodeError:
         return None
+
+
+def _backend_policy(obj: Object, metadata: Metadata) -> BackendTLSPolicy | None:
+    try:
+        targets = msgspec.convert(part(obj, "spec").get("targetRefs"), tuple[backend_tls_policy.TLSPolicyTarget, ...])
+    except msgspec.ValidationError:
+        return None
+    validation = backend_tls_policy.BackendTLSValidation(hostname="")
+    spec = backend_tls_policy.BackendTLSPolicySpec(target_refs=targets, validation=validation)
+    return BackendTLSPolicy(metadata=metadata, spec=spec)

@@ -71,6 +71,8 @@ class Reason(enum.Enum):
     INVALID_CA_CERTIFICATE_KIND = "InvalidCACertificateKind"
     NO_VALID_CA_CERTIFICATE = "NoValidCACertificate"
     INSECURE_FRONTEND_VALIDATION_MODE = "InsecureFrontendValidationMode"
+    TARGET_NOT_FOUND = "TargetNotFound"
+    INVALID_CLIENT_CERTIFICATE_REF = "InvalidClientCertificateRef"
     LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
     LISTENER_HOSTNAME_CONFLICT = "ListenerHostnameConflict"
     INVALID_PARAMETERS = "InvalidParameters"
@@ -118,21 +120,22 @@ _MEANINGS = {
     (Severity.ERROR, ConditionType.ACCEPTED): {
         Reason.INVALID: "The object is invalid and is ignored.",
         Reason.SELF_REFERENCE: "The split's root is one of its own backends; the split is ignored.",
-        Reason.CONFLICTED: "An older object already has the root Service, the address or the listener.",
+        Reason.CONFLICTED: "An older object already has the Service, the address or the listener.",
         Reason.NO_MATCHING_PARENT: "No Gateway, ListenerSet, listener or Service port matches the parentRef.",
         Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not allow routes of this kind from this namespace.",
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
         Reason.NOT_ALLOWED: "The Gateway does not allow ListenerSets from this namespace.",
-        Reason.UNSUPPORTED_VALUE: "The rule uses a value that headgate does not support; its requests are answered with 500.",
+        Reason.UNSUPPORTED_VALUE: "The rule or policy uses a value that headgate does not support; its requests are answered with an error.",
         Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of a Gateway is served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.LISTENER_HOSTNAME_CONFLICT: "Listeners have the same port and hostname; an HTTPS and a TLS listener of one Gateway are both not served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
-        Reason.NO_VALID_CA_CERTIFICATE: "No certificate of an authority is usable, so proxies can't validate certificates and accept no connection.",
+        Reason.NO_VALID_CA_CERTIFICATE: "No certificate of an authority is usable, so proxies can't validate certificates: they accept no connection, or send nothing.",
         Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },
     (Severity.ERROR, ConditionType.RESOLVED_REFS): {
+        Reason.INVALID_CLIENT_CERTIFICATE_REF: "The Gateway's certificate for backends is missing, or proxies would refuse it; backends get none.",
         Reason.INVALID_CERTIFICATE_REF: "A certificate of the listener is missing, or proxies would refuse it. Its other certificates are served; without one, the listener is not served.",
-        Reason.INVALID_CA_CERTIFICATE_REF: "A ConfigMap with certificates of authorities is missing, or proxies could not read it; other ones apply.",
+        Reason.INVALID_CA_CERTIFICATE_REF: "A ConfigMap or Secret with certificates of authorities is missing, or proxies could not read it; other ones apply.",
         Reason.INVALID_CA_CERTIFICATE_KIND: "A reference to certificates of authorities is not to a ConfigMap; other ones apply.",
     },
     (Severity.ERROR, ConditionType.PROGRAMMED): {
@@ -147,6 +150,7 @@ _MEANINGS = {
         Reason.GATEWAY_NOT_READY: "No proxy of a Service's gateway for clients without a sidecar is ready with its current configuration.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
+        Reason.TARGET_NOT_FOUND: "No Service or port matches a targetRef of the policy, which has no effect there.",
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",
         Reason.PERCENT_IGNORED: "A mirror has both percent and fraction; only the fraction is used.",
     },
@@ -159,7 +163,7 @@ _MEANINGS = {
         Reason.MATCH_NOT_FOUND: "An HTTPRouteGroup of the split does not exist, so it matches no request.",
         Reason.REF_NOT_PERMITTED: "The Service is in another namespace, and no ReferenceGrant there allows the reference.",
         Reason.TARGET_PORT_NOT_DECLARED: "No container of the Service's pods declares the targetPort.",
-        Reason.INVALID_KIND: "The reference names an object of another kind than Service.",
+        Reason.INVALID_KIND: "The reference names an object of a kind that is not possible there.",
         Reason.UNSUPPORTED_PROTOCOL: "The route or the listener does not support the protocol of the port.",
         Reason.INVALID_ROUTE_KINDS: "The listener allows kinds of routes that its protocol does not support; they are ignored.",
         Reason.RULE_NOT_FOUND: "The rule names a route, or a match in it, that does not exist; it allows nothing.",

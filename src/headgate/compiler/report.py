@@ -132,6 +132,18 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     conditions: tuple[StatusCondition, ...]
 
 
+class PolicyOutcome(Value, frozen=True, kw_only=True):
+    """The status of a BackendTLSPolicy, which is the same at all `gateways` whose routes lead to its Services.
+
+    `ports` has the ports of these Gateways that proxies serve.
+    """
+
+    about: Key
+    gateways: tuple[Key, ...]
+    ports: tuple[tuple[Key, int], ...]
+    conditions: tuple[StatusCondition, ...]
+
+
 class SelectedPods(Value, frozen=True, kw_only=True):
     """The pods (`namespace/pod`) that a TLSConfig or TrafficTarget selects: with a sidecar, and without."""
 
@@ -188,8 +200,8 @@ class Report(Value, frozen=True, kw_only=True):
     """The findings and outcomes of a compilation.
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
-    `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
-    the results for TrafficSplits, Gateways with their ListenerSets, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
+    `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `policies`, `selected` and `sidecars` are sorted by object:
+    the results for TrafficSplits, Gateways with their ListenerSets, BackendTLSPolicies, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
     requests for gateways of existing Services, sorted by Service.
     """
 
@@ -199,6 +211,7 @@ class Report(Value, frozen=True, kw_only=True):
     split_routes: SharedMap[Key, SplitRoute] = SharedMap()
     outcomes: tuple[SplitOutcome, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
+    policies: tuple[PolicyOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()
     sidecars: tuple[SidecarPods, ...] = ()
     service_gateways: tuple[ServiceGateway, ...] = ()

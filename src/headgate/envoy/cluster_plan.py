@@ -4,7 +4,8 @@ from math import lcm
 
 from msgspec import structs
 
-from headgate.envoy.upstream_tls import ExpectedPeer
+from headgate.envoy.upstream_tls import ExpectedPeer, Peer, peer_key
+from headgate.model.edge_tls import BackendTls
 from headgate.model.resilience import DEFAULT, Resilience
 from headgate.model.routing import Endpoint, Protocol
 from headgate.resources.meta import Value
@@ -18,7 +19,7 @@ class Locality(Value, frozen=True, kw_only=True):
 
     `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
     identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP. `root` is that of
-    the backend's `Target`. A `standby` gets requests only while the other backends have no endpoint, and retries.
+    the backend's `Target`. A Gateway calls the `server` with TLS instead, by a policy. A `standby` gets requests only while the other backends have no endpoint, and retries.
     """
 
     backend: str
@@ -27,10 +28,13 @@ class Locality(Value, frozen=True, kw_only=True):
     server_name: str = ""
     opaque: bool = False
     root: str = ""
+    server: BackendTls | None = None
     standby: bool = False
 
-    def peer(self, endpoint: Endpoint) -> ExpectedPeer | None:
+    def peer(self, endpoint: Endpoint) -> Peer | None:
         """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
+        if self.server:
+            return self.server
         if not endpoint.identity or not self.server_name:
             return None
         return ExpectedPeer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
@@ -41,7 +45,7 @@ class Locality(Value, frozen=True, kw_only=True):
         return any(self.peers)
 
     @property
-    def peers(self) -> set[ExpectedPeer | None]:
+    def peers(self) -> set[Peer | None]:
         """The peers of all endpoints; None stands for plaintext."""
         return {self.peer(endpoint) for endpoint in self.endpoints}
 
@@ -110,6 +114,11 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
 
     @property
-    def peers(self) -> tuple[ExpectedPeer, ...]:
+    def peers(self) -> tuple[Peer, ...]:
         """The peers of all endpoints; empty if all are called in plaintext."""
-        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))
+        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}, key=peer_key))
+
+    @property
+    def servers(self) -> tuple[BackendTls, ...]:
+        """The servers that are called by policies."""
+        return tuple(peer for peer in self.peers if isinstance(peer, BackendTls))

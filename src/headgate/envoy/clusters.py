@@ -8,7 +8,7 @@ from headgate.envoy import names, pb, resilience, upstream_tls
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.config_source import ads
 from headgate.envoy.http_connections import http_options
-from headgate.envoy.upstream_tls import ExpectedPeer
+from headgate.envoy.upstream_tls import ExpectedPeer, Peer, are_proxies
 from headgate.model.resilience import Resilience
 from headgate.model.routing import Endpoint, Protocol
 
@@ -36,17 +36,17 @@ NO_PEER = ExpectedPeer(identity="", server_name="")
 def cluster(
     name: str,
     protocol: Protocol = Protocol.HTTP,
-    peers: tuple[ExpectedPeer, ...] = (),
+    peers: tuple[Peer, ...] = (),
     seconds: int = 0,
     settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
     """Return an EDS cluster with weighted localities; `protocol` is the upstream protocol.
 
-    If there are `peers`, their endpoints are called with mTLS, and HTTP connections are closed after `seconds`.
+    If there are `peers`, their endpoints are called with TLS, and HTTP connections to proxies are closed after `seconds`.
     """
     idle = settings.timeouts.idle
-    options = http_options(protocol, to_proxy=bool(peers), idle_ms=idle) if protocol.is_http else None
-    if options and peers:
+    options = http_options(protocol, to_proxy=are_proxies(peers), idle_ms=idle) if protocol.is_http else None
+    if options and are_proxies(peers):
         options = with_max_age(options, seconds)
     message = pb.Cluster(
         name=name,
@@ -66,7 +66,7 @@ def cluster(
 def mirror_cluster(
     name: str,
     protocol: Protocol,
-    peers: tuple[ExpectedPeer, ...] = (),
+    peers: tuple[Peer, ...] = (),
     seconds: int = 0,
     settings: Resilience = NOT_EJECTING,
 ) -> pb.Cluster:
@@ -79,9 +79,9 @@ def mirror_cluster(
     )
     mirror.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     mirror.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    options = http_options(protocol, to_proxy=bool(peers))
+    options = http_options(protocol, to_proxy=are_proxies(peers))
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
-    if peers:
+    if are_proxies(peers):
         with_max_age(options, seconds)
     mirror.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
     return mirror
@@ -105,7 +105,7 @@ def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     render = mirror_cluster if plan.is_mirror else cluster
     # One endpoint has all addresses, so none is ejected.
     settings = structs.replace(plan.settings, ejection=None)
-    message = render(plan.name, plan.protocol, (), 0, settings)
+    message = render(plan.name, plan.protocol, plan.peers, 0, settings)
     message.ClearField("eds_cluster_config")
     message.ClearField("common_lb_config")
     message.cluster_type.CopyFrom(

@@ -50,6 +50,7 @@ from typing import NamedTuple, TypeAlias
 
 from headgate.kinds import GATEWAY
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # part of this module's interface
+from headgate.model.edge_tls import BackendTls
 from headgate.model.routing import PortRef, Protocol
 from headgate.resources.meta import Key
 
@@ -70,6 +71,7 @@ PROBES = "probes"
 TRACES = "traces"
 IDENTITY = "identity"
 ROOTS = "roots"
+SYSTEM_ROOTS = "roots/system"
 TRAFFIC_SPLIT = "TrafficSplit"
 _GATEWAY = "gateway"
 MIRROR = "mirror/"
@@ -163,6 +165,11 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
     return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}{more}"
 
 
+def secured_mirror(name: str, ref: RouteParent) -> str:
+    """Return the name of a mirror cluster with the TLS of a Gateway port, beside that of clients in the mesh."""
+    return f"{name}/from/{parent(ref)}"
+
+
 def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> str:
     """Return the name of the mirror cluster of a Service port; with `split`, for requests that its groups match.
 
@@ -208,6 +215,11 @@ def secret(name: str) -> str:
 def authorities_of(ref: GatewayRef) -> str:
     """Return the name of the authorities that sign the certificates of a Gateway port's clients."""
     return f"authorities/{ref.gateway}/{ref.port}"
+
+
+def policy_roots(tls: BackendTls) -> str:
+    """Return the name of the CA certificates of a BackendTLSPolicy; policies that trust the proxy's system share them."""
+    return f"policy/{tls.origin.namespace}/{tls.origin.name}" if tls.roots else SYSTEM_ROOTS
 
 
 def inbound(ref: InboundRef) -> str:

@@ -233,6 +233,7 @@ def _is_plain(table: RouteTable) -> bool:
 
 def _of_clusters(plans: Iterable[ClusterPlan], settings: ServiceSettings) -> Iterator[Part]:
     for plan in plans:
+        yield from map(secrets.of_policy, plan.servers)
         if plan.uses_dns:
             yield Part(CLUSTER, plan.name, clusters.dns_cluster, (plan,))
             continue
@@ -260,7 +261,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
     if scope:
         yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
-    for _, shown in port.tls:
+    for shown in (*(certificate for _, certificate in port.tls), *((port.client,) if port.client else ())):
         name = names.secret(shown.secret)
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
     if clients := port.client_certificates:

@@ -209,6 +209,8 @@ class Planner:
         """
         for mirror in (mirror for mirror in route.mirrors if mirror.numerator):
             name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
+            if any(target.tls for target in mirror.targets):
+                name = names.secured_mirror(name, self._parent)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
                 self._need_mirror(mirror, name, mirror.targets, spoken.pop())
@@ -255,7 +257,12 @@ class Planner:
         return spoken if spoken.is_http else Protocol.TCP  # for Envoy, all other protocols are TCP
 
     def _fit_together(self, targets: Sequence[Target]) -> bool:
-        """Return whether backends fit into one cluster: no shared address, and no DNS name among several backends."""
+        """Return whether backends fit into one cluster: no shared address, and no DNS name among several backends.
+
+        Servers with a policy and backends in the mesh do not: a cluster calls proxies only, or servers only.
+        """
+        if len({bool(target.tls) for target in targets}) > 1:
+            return False
         endpoints = [endpoint for target in targets for endpoint in self._ready.get(target.ref, ())]
         addresses = {(endpoint.address, endpoint.port) for endpoint in endpoints}
         return len(addresses) == len(endpoints) and (
@@ -272,6 +279,7 @@ class Planner:
                     server_name=server_name(target.ref, self._domain) if self._domain else "",
                     opaque=target.ref in self._opaque,
                     root=target.root,
+                    server=target.tls,
                 )
 
 

@@ -14,6 +14,7 @@ from msgspec import structs
 from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_port, pod_authorities, pods, resolve
 from headgate.model.cors import PREFLIGHT, preflight_answer
+from headgate.model.edge_tls import BackendTls
 from headgate.model.hash_slots import slot_of
 from headgate.model.host_names import best_name, server_name_entry, without_port
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
@@ -71,7 +72,7 @@ class TriedRoute(Value, frozen=True, kw_only=True):
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set.
+    """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set. A Gateway calls them with `tls`.
 
     If `status` is set, the proxy answers the requests with this status, because of `reason`; some have a `message` for users.
     """
@@ -84,6 +85,7 @@ class Portion(Value, frozen=True, kw_only=True):
     message: str = ""
     filters: Filters = Filters()
     pod: Endpoint | None = None
+    tls: BackendTls | None = None
 
 
 class Decision(Value, frozen=True, kw_only=True):
@@ -324,7 +326,7 @@ def _portion(share: Target | Broken, fraction: Fraction, ready: Mapping[PortRef,
     if isinstance(share, Broken):
         return Portion(share=fraction, status=share.status, reason=share.reason)
     endpoints = len(ready.get(share.ref, ()))
-    portion = Portion(share=fraction, ref=share.ref, endpoints=endpoints, filters=share.filters)
+    portion = Portion(share=fraction, ref=share.ref, endpoints=endpoints, filters=share.filters, tls=share.tls)
     return portion if endpoints else structs.replace(portion, status=UNAVAILABLE, reason=NO_ENDPOINTS)
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headgate.model.access import OPEN, Access
 from headgate.model.cors import Cors
-from headgate.model.edge_tls import ClientCertificates, ListenerCertificate
+from headgate.model.edge_tls import BackendTls, ClientCertificates, ListenerCertificate
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
@@ -147,7 +147,7 @@ class Target(Value, frozen=True, kw_only=True):
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
-    itself too, and in the root's own table. `resilience` is that of the Service that clients or the route call.
+    itself too, and in the root's own table. `resilience` is that of the Service that clients or the route call. Gateways call it with `tls`.
     """
 
     ref: PortRef
@@ -156,6 +156,7 @@ class Target(Value, frozen=True, kw_only=True):
     protocol: Protocol | None = None
     root: str = ""
     resilience: Resilience = DEFAULT
+    tls: BackendTls | None = None
 
 
 class Broken(Value, frozen=True, kw_only=True):
@@ -314,6 +315,7 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     `tls` has pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
     Clients of all listeners that end TLS present `client_certificates`, if any. TCP ports have one route, `connections`. With TLS
     listeners, `server_names` has those of their connections, sorted.
+    Backends with `Target.tls` get the certificate `client`.
     """
 
     gateway: str
@@ -325,6 +327,12 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     connections: Route | None = None
     server_names: tuple[ServerName, ...] = ()
     client_certificates: ClientCertificates | None = None
+    client: ListenerCertificate | None = None
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Return all routes."""
+        return (*(route for host in self.hosts.values() for route in host.routes), *self.connection_routes)
 
     @property
     def connection_routes(self) -> tuple[Route, ...]:

@@ -7,6 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.resilience_words import words
 from headgate.model.cors import Cors
+from headgate.model.edge_tls import BackendTls
 from headgate.model.evaluate import copies, shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
 from headgate.model.routing import Endpoint, ExternalAuth, PortRef, Protocol, Route, Sticky, Target
@@ -23,6 +24,7 @@ class ReceivedShare(Value, frozen=True, kw_only=True):
     status: int = 0
     reason: str = ""
     filters: Filters = NO_FILTERS
+    tls: BackendTls | None = None
 
     @property
     def name(self) -> str:
@@ -38,6 +40,7 @@ class MirrorShare(Value, frozen=True, kw_only=True):
 
     share: Fraction
     ref: PortRef
+    tls: BackendTls | None = None
 
 
 class Treatment(Value, frozen=True, kw_only=True):
@@ -78,7 +81,12 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
     portions = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
     receivers = tuple(
         ReceivedShare(
-            share=portion.share, ref=portion.ref, status=portion.status, reason=portion.reason, filters=portion.filters
+            share=portion.share,
+            ref=portion.ref,
+            status=portion.status,
+            reason=portion.reason,
+            filters=portion.filters,
+            tls=portion.tls,
         )
         for portion in portions
         if portion.share
@@ -100,14 +108,14 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
 
 
 def _order(receiver: ReceivedShare) -> tuple[str, str]:
-    return receiver.name, repr(receiver.filters)
+    return receiver.name, repr((receiver.filters, receiver.tls))
 
 
 def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
     """Return the receivers with one item for equal ones; the shares of equal ones add up."""
     united: dict[tuple[object, ...], ReceivedShare] = {}
     for receiver in receivers:
-        key = receiver.ref, receiver.status, receiver.reason, receiver.filters
+        key = receiver.ref, receiver.status, receiver.reason, receiver.filters, receiver.tls
         before = united[key].share if key in united else Fraction()
         united[key] = ReceivedShare(
             share=before + receiver.share,
@@ -115,17 +123,20 @@ def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
             status=receiver.status,
             reason=receiver.reason,
             filters=receiver.filters,
+            tls=receiver.tls,
         )
     return list(united.values())
 
 
 def _copies(route: Route, ready: Ready) -> Sequence[MirrorShare]:
     by_backend: dict[PortRef, Fraction] = {}
+    tls: dict[PortRef, BackendTls | None] = {}
     for mirror in route.mirrors:
         targets = tuple(target for target in mirror.targets if ready.get(target.ref))
         for target, share in copies(structs.replace(mirror, targets=targets)):
             by_backend[target.ref] = by_backend.get(target.ref, Fraction()) + share
-    return [MirrorShare(ref=ref, share=share) for ref, share in sorted(by_backend.items()) if share]
+            tls[target.ref] = target.tls
+    return [MirrorShare(ref=ref, share=share, tls=tls[ref]) for ref, share in sorted(by_backend.items()) if share]
 
 
 def _matched_prefix(route: Route) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import structs
@@ -10,7 +10,8 @@ from msgspec import structs
 from headgate import formatting
 from headgate.compiler.explain import auth_words, filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
-from headgate.model import cors
+from headgate.model import cors, edge_tls
+from headgate.model.edge_tls import BackendTls
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
@@ -160,6 +161,22 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
     elif before.sticky != after.sticky and before.shares == after.shares:
         yield "users: some move to other backends"
     yield from _filters(before, after)
+    yield from _tls(before, after)
+
+
+def _tls_of(treatment: Treatment) -> Mapping[str, BackendTls | None]:
+    """Return the TLS of each backend that gets requests or copies."""
+    copied = {str(mirror.ref): mirror.tls for mirror in treatment.mirrors}
+    return copied | {str(receiver.ref): receiver.tls for receiver in treatment.receivers if receiver.ref}
+
+
+def _tls(before: Treatment, after: Treatment) -> Iterator[str]:
+    """Yield a line for each backend that is called with other TLS."""
+    old, new = map(_tls_of, (before, after))
+    for name in sorted(old.keys() & new.keys()):
+        if old[name] != new[name]:
+            texts = (edge_tls.backend_words(tls) if tls else "no TLS by a policy" for tls in (old[name], new[name]))
+            yield f"{name}: {' -> '.join(texts)}"
 
 
 def _redirect(treatment: Treatment) -> str:

@@ -11,6 +11,7 @@ class OmissionReason(enum.Enum):
     """Why a part of an object is not carried over. The names are stable: scripts may compare them."""
 
     ACCESS = "Access"
+    BACKEND_TLS = "BackendTLS"
     CLIENT_PROTOCOL = "ClientProtocol"
     CONSUMER_ROUTE = "ConsumerRoute"
     COPY_PROTOCOL = "CopyProtocol"

@@ -22,6 +22,7 @@ from headgate.model.routing import (
     RouteTable,
     Split,
 )
+from headgate.render.backend_tls import tls_omissions, without_tls
 from headgate.render.filter_omissions import closed, filter_omissions
 from headgate.render.identities import identity_omissions
 from headgate.render.omissions import Omission, OmissionReason
@@ -150,6 +151,9 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             *_consumer_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
             *filter_omissions(_routes(by_number.values())),
+            *tls_omissions(
+                route for port in mesh.gateways if chosen.has_gateway(port.gateway) for route in port.routes
+            ),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )
@@ -189,7 +193,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
             owner=owner,
             where=f"port {port.port}, host {host.host}",
             names=(host.host,),
-            routes=tuple(map(closed, host.routes)),
+            routes=tuple(without_tls(closed(route)) for route in host.routes),
             edge=True,
             listener=host.listener,
         )
@@ -204,7 +208,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
         hosts=hosts,
         tls=tuple((host, certificate) for host, certificate in port.tls if host not in passed_on),
         client_certificates=port.client_certificates,
-        connections=port.connections or NOWHERE,
+        connections=without_tls(port.connections or NOWHERE),
     )
 
 

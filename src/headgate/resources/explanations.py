@@ -11,6 +11,7 @@ from headgate.resources.smi.split_fields import StickyBy
 
 MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
 PLAINTEXT: Literal["Plaintext"] = "Plaintext"
+TLS: Literal["TLS"] = "TLS"
 PLAIN = "the Service itself (no route)"
 GATEWAY_CALLER = "the gateway"
 PortProtocol: TypeAlias = Annotated[
@@ -82,7 +83,7 @@ class Arrival(Answer, frozen=True, kw_only=True):
 
     workload: str
     address: str
-    transport: Literal["MutualTLS", "Plaintext"]
+    transport: Literal["MutualTLS", "TLS", "Plaintext"]
     transport_message: str
     allowed: bool
     object: Key | None

@@ -37,6 +37,7 @@ class ReadyBy(Enum):
     GENERATION = "observedGeneration and conditions"
     CONDITIONS = "conditions"
     PARENTS = "the conditions at each parent"
+    ANCESTORS = "the conditions at each ancestor"
     REPLICAS = "the replicas of a Deployment"
 
 

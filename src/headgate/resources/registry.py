@@ -12,6 +12,7 @@ from headgate.resources.discovery import endpoint_slice
 from headgate.resources.further.kinds import FURTHER_KINDS
 from headgate.resources.gateway_api import (
     authorization_policy,
+    backend_tls_policy,
     gateway,
     gateway_class,
     grpc_route,
@@ -48,6 +49,7 @@ KINDS = (
     grpc_route.KIND,
     tcp_route.KIND,
     tls_route.KIND,
+    backend_tls_policy.KIND,
     reference_grant.KIND,
     authorization_policy.KIND,
     traffic_split.KIND,

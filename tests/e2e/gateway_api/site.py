@@ -18,6 +18,8 @@ from tests.wire import DEADLINE_S, Address, Answer, Network, Request, send
 from headgate.model.identities import Credential
 
 CLOSED = "closed"
+ENTRIES = ("listeners", "parents", "ancestors")
+"""The lists in statuses whose entries have conditions."""
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -122,7 +124,7 @@ class Site:
         def current() -> Any:
             found = self.host.get(what, self.namespace)
             status = found["status"]
-            entries = [status, *status.get("listeners", ()), *status.get("parents", ())]
+            entries = [status, *(entry for name in ENTRIES for entry in status.get(name, ()))]
             shown = [item for entry in entries for item in entry.get("conditions", ())]
             assert shown, status
             assert all(item["observedGeneration"] == found["metadata"]["generation"] for item in shown), status
@@ -204,12 +206,14 @@ class Site:
         """Return the headers `x-header-...` of the last request that v1 received."""
         return {name: text for name, text in self.backends["v1"].last.headers.items() if name.startswith(CHANGED)}
 
-    def ask_tls(self, address: Address, server_name: str, host: str, client: Credential | None = None) -> str:
-        """Return the status of a GET request over TLS for `/` on a host; `closed` if the connection ends without a response.
+    def ask_tls(
+        self, address: Address, server_name: str, host: str, client: Credential | None = None, path: str = "/"
+    ) -> str:
+        """Return the status of a GET request over TLS for a path on a host; `closed` if the connection ends without a response.
 
         The client presents the certificate of `client`.
         """
-        return self.host.network.run(_ask_tls(address, server_name, host, _trusting(client)))
+        return self.host.network.run(_ask_tls(address, server_name, Request(address, path, host), _trusting(client)))
 
     @contextlib.contextmanager
     def asking_tls(self, address: Address, host: str, client: Credential) -> Iterator[Counter[str]]:
@@ -264,11 +268,11 @@ async def _greeting(address: Address, server_name: str, context: ssl.SSLContext)
         return f"{name.value!s}: {line.decode().strip()}" if line else CLOSED
 
 
-async def _ask_tls(address: Address, server_name: str, host: str, context: ssl.SSLContext) -> str:
+async def _ask_tls(address: Address, server_name: str, request: Request, context: ssl.SSLContext) -> str:
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=server_name)
-            writer.write(Request(address, "/", host).encoded())
+            writer.write(request.encoded())
             head = await reader.readuntil(b"\r\n\r\n")
         except (OSError, asyncio.IncompleteReadError):  # refused, or closed during or after the handshake
             return CLOSED
@@ -281,4 +285,4 @@ async def _keep_asking(
 ) -> None:
     context = _trusting(client)
     while not stopped.is_set():
-        answers[await _ask_tls(address, host, host, context)] += 1
+        answers[await _ask_tls(address, host, Request(address, "/", host), context)] += 1

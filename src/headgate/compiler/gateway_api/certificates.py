@@ -23,7 +23,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.identities import PrivateText
 from headgate.resources.core.secret import Secret
-from headgate.resources.gateway_api.gateway import Listener, SecretReference
+from headgate.resources.gateway_api.gateway import Gateway, Listener, SecretReference
 from headgate.resources.meta import Key
 
 _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s,:-]+?-----END (?P=label)-----")
@@ -45,7 +45,19 @@ def listener_certificates(
         yield _from_secret(snapshot, key, ref, f"{field}[{index}]")
 
 
-def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> ListenerCertificate | Finding:
+def client_certificate(snapshot: Snapshot, key: Key, gateway: Gateway) -> ListenerCertificate | Finding | None:
+    """Return the certificate that a Gateway presents to backends, or a finding that says why it can't be used."""
+    ref, field = gateway.spec.tls.backend.client_certificate_ref, "spec.tls.backend.clientCertificateRef"
+    return _from_secret(snapshot, key, ref, field, Reason.INVALID_CLIENT_CERTIFICATE_REF) if ref else None
+
+
+def _from_secret(
+    snapshot: Snapshot,
+    key: Key,
+    ref: SecretReference,
+    field: str,
+    reason: Reason = Reason.INVALID_CERTIFICATE_REF,
+) -> ListenerCertificate | Finding:
     name = f"{ref.namespace or key.namespace}/{ref.name}"
     if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
         message = f"Secret {name} is in another namespace, which does not allow this reference; "
@@ -61,7 +73,7 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
         if isinstance(certificate, ListenerCertificate):
             return certificate
         message = f"Secret {name} {certificate}"
-    return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
+    return Finding(key, reason, f"{field}.name", message)
 
 
 def _read(name: str, secret: Secret) -> ListenerCertificate | str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from headgate.compiler.gateway_api import backend_tls
 from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
@@ -71,7 +72,7 @@ class GatewayListener(NamedTuple):
     """A listener for several names on a Gateway port, and the groups of its routes that apply to several hosts.
 
     `hosts` has the hostnames of the port's listeners that fit its own hostname, and `wildcards` the groups of routes for
-    wildcards.
+    wildcards. `policies` has the TLS of backends.
     """
 
     gateway: Key
@@ -79,6 +80,7 @@ class GatewayListener(NamedTuple):
     host: str
     hosts: frozenset[str]
     wildcards: Mapping[str, Routes]
+    policies: backend_tls.Policies
 
 
 class ExactHosts(NamedTuple):
@@ -119,22 +121,24 @@ def _exact_routes(served: ServedPort, places: Iterable[Place], groups: RouteGrou
     return routes
 
 
-def compile_exact(_shared: None, host: str, own: Routes) -> HostRoutes:
-    """Compile the host of a listener for one full name from its routes."""
-    return HostRoutes(host=host, routes=tuple(_in_precedence(iter((own,)))), listener=host)
+def compile_exact(policies: backend_tls.Policies, host: str, own: Routes) -> HostRoutes:
+    """Compile the host of a listener for one full name from its routes, with the TLS of their backends."""
+    routes = (backend_tls.with_tls(policies, route) for route in _in_precedence(iter((own,))))
+    return HostRoutes(host=host, routes=tuple(routes), listener=host)
 
 
 def listener_hosts(
-    parents: Parents, groups: RouteGroups
+    parents: Parents, groups: RouteGroups, policies: backend_tls.Policies
 ) -> Iterator[tuple[Place, GatewayListener, SharedMap[str, Routes]]]:
     """Yield each listener for several names of ports with requests, with the routes of each of its hosts."""
     for served in parents.served:
         if not served.has_requests:
             continue
+        own = backend_tls.at_gateway(policies, parents.states[served.gateway].client)
         for place, (host, has_requests) in served.wildcards.items():
             routes = groups.by_place.get(place, _NONE) if has_requests else _NONE
             wildcards = {pattern: routes[pattern] for pattern in routes if pattern.startswith("*")}
-            listener = GatewayListener(served.gateway, served.port, host, served.hosts_below[host], wildcards)
+            listener = GatewayListener(served.gateway, served.port, host, served.hosts_below[host], wildcards, own)
             yield place, listener, routes if host in routes else routes.edited({host: ()})
 
 
@@ -147,7 +151,8 @@ def compile_host(listener: GatewayListener, host: str, own: Routes) -> HostRoute
     if host != listener.host and best_name(listener.hosts, host) != listener.host:
         return None
     groups = {**listener.wildcards, host: own}
-    routes = tuple(_in_precedence(groups[pattern] for pattern in fitting_names(groups, host)))
+    several = (groups[pattern] for pattern in fitting_names(groups, host))
+    routes = tuple(backend_tls.with_tls(listener.policies, route) for route in _in_precedence(several))
     return HostRoutes(host=host, routes=routes, listener=listener.host)
 
 
@@ -176,7 +181,7 @@ class CompiledPort(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
+def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Policies) -> CompiledPort:
     """Compile a Service port with attached routes; requests without a match get 404.
 
     Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all of them.
@@ -184,7 +189,9 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
     by_age = sorted(attached, key=attrgetter("age"))
     oldest = by_age[0].connections
     routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
-    return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, by_age)))
+    for_mesh = tuple(backend_tls.without_tls_ports(policies, route) for route in routes)
+    findings = (*overridden(table, by_age), *backend_tls.gateways_only(routes, for_mesh))
+    return CompiledPort(structs.replace(table, routes=for_mesh), findings)
 
 
 def consumer_ports(
@@ -211,16 +218,25 @@ class CompiledHosts(NamedTuple):
     several: Mapping[Place, Hosts]
 
 
-def gateway_ports(parents: Parents, groups: RouteGroups, hosts: CompiledHosts) -> Iterator[GatewayPort]:
+def gateway_ports(
+    parents: Parents, groups: RouteGroups, hosts: CompiledHosts, policies: backend_tls.Policies
+) -> Iterator[GatewayPort]:
     """Yield the ports of Gateways that accept connections."""
     for served in parents.served:
+        client = parents.states[served.gateway].client
+        own_policies = backend_tls.at_gateway(policies, client)
         name, place = f"{served.gateway.namespace}/{served.gateway.name}", next(iter(served.plans))
         if "TCP" in served.protocols:
             attached = [route for several in groups.by_place.get(place, _NONE).values() for route in several]
             if attached:
-                route = min(attached, key=attrgetter("age")).connections
+                route = backend_tls.oldest_connections(attached, own_policies)
                 yield GatewayPort(
-                    gateway=name, address=served.address, port=served.port, protocol=Protocol.TCP, connections=route
+                    gateway=name,
+                    address=served.address,
+                    port=served.port,
+                    protocol=Protocol.TCP,
+                    connections=route,
+                    client=client,
                 )
             continue
         yield GatewayPort(
@@ -230,8 +246,9 @@ def gateway_ports(parents: Parents, groups: RouteGroups, hosts: CompiledHosts) -
             protocol=Protocol.TLS if served.protocols == {"TLS"} else Protocol.HTTP,
             hosts=_hosts(served, hosts),
             tls=served.tls,
-            server_names=_server_names(served, groups),
+            server_names=_server_names(served, groups, own_policies),
             client_certificates=served.client_certificates,
+            client=client,
         )
 
 
@@ -244,11 +261,11 @@ def _hosts(served: ServedPort, hosts: CompiledHosts) -> Hosts:
     return first.edited(remaining)
 
 
-def _server_names(served: ServedPort, groups: RouteGroups) -> tuple[ServerName, ...]:
+def _server_names(served: ServedPort, groups: RouteGroups, policies: backend_tls.Policies) -> tuple[ServerName, ...]:
     """Return the server names of a port's TLS listeners; a name without a route has the listener's own hostname.
 
     As for requests, a connection belongs to the listener with the most specific hostname only. The oldest route for a name
-    gets its connections.
+    gets its connections. TLS that is passed on is between the client and the backend, whatever the policy of the backend.
     """
     plans = served.plans.items() if "TLS" in served.protocols else ()
     hosts = {plan.host for _, plan in plans}
@@ -264,7 +281,7 @@ def _server_names(served: ServedPort, groups: RouteGroups) -> tuple[ServerName, 
                     host=host,
                     listener=plan.host,
                     terminated=plan.listener.terminates_tls,
-                    route=min(routes, key=attrgetter("age")).connections,
+                    route=backend_tls.oldest_connections(routes, policies if plan.listener.terminates_tls else {}),
                 )
     if any(plan.host == ANY_HOST and plan.listener.protocol != "TLS" for _, plan in plans):
         by_name.pop(ANY_HOST, None)
@@ -354,18 +371,25 @@ class CompiledGateways(NamedTuple):
     unreachable: tuple[RouteList, ...]
 
 
-def compile_gateways(stages: Stages, parents: Parents, groups: RouteGroups) -> CompiledGateways:
+def compile_gateways(
+    stages: Stages, parents: Parents, groups: RouteGroups, policies: backend_tls.Policies
+) -> CompiledGateways:
     """Compile the hosts and statuses of Gateways and ListenerSets; `stages` has the results of the last compilation."""
     exact_routes = stages.following(exact_hosts, ExactHosts(None, {}, {}), parents, groups)
-    exact = {port: stages.each_item(compile_exact, None, routes, port) for port, routes in exact_routes.ports.items()}
-    listeners = list(listener_hosts(parents, groups))
+    exact = {
+        port: stages.each_item(
+            compile_exact, backend_tls.at_gateway(policies, parents.states[port[0]].client), routes, port
+        )
+        for port, routes in exact_routes.ports.items()
+    }
+    listeners = list(listener_hosts(parents, groups, policies))
     several = {place: stages.each_item(compile_host, listener, routes, place) for place, listener, routes in listeners}
     of_ports = (stages.each_item(unreachable_in_host, port, hosts, port) for port, hosts in exact.items())
     of_listeners = (
         stages.each_item(unreachable_in_host, (listener.gateway, listener.port), several[place], place)
         for place, listener, _ in listeners
     )
-    ports = tuple(gateway_ports(parents, groups, CompiledHosts(exact, several)))
+    ports = tuple(gateway_ports(parents, groups, CompiledHosts(exact, several), policies))
     served = frozenset((port.gateway, port.port) for port in ports)
     first = OutcomeInputs(None, {}, frozenset(), {})
     inputs = stages.following(outcome_inputs, first, parents, groups.counts, served).inputs

@@ -1,6 +1,6 @@
 """Resolve backend references of routes to Service ports (R54 to R57)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.reasons import Reason
@@ -38,17 +38,23 @@ class Destinations:
     """The Service ports that backend references can name.
 
     `tables` has the route tables of Services before routes are attached, and `meshed` the names of the pods with a sidecar.
-    Of the snapshot, only the kinds in `READ` are used: a change to another kind, or to a pod's status, compiles no route.
+    Gateways call the ports in `secured` over TLS, so that a port with the protocol TLS can be a backend of an HTTPRoute. Of the snapshot, only the kinds in `READ` are used: a change to another kind, or to a pod's status, compiles no route.
     """
 
     READ = (Service, ReferenceGrant)
 
     def __init__(
-        self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], meshed: Collection[str] = ()
+        self,
+        snapshot: Snapshot,
+        ready: Ready,
+        tables: Sequence[RouteTable],
+        meshed: Collection[str] = (),
+        secured: Iterable[PortRef] = (),
     ) -> None:
         self._snapshot = snapshot
         self._ready = ready
         self._meshed = meshed
+        self._secured = frozenset(secured)
         self._protocols = {table.ref: table.protocol for table in tables}
         self._tables = {table.ref: table for table in tables}
 
@@ -74,11 +80,12 @@ class Destinations:
     def find_http(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
         """Return the result of `find` if the port is HTTP, else a finding."""
         port_ref = self.find(about, ref, field)
-        if isinstance(port_ref, Finding) or self.protocol(port_ref).is_http:
+        if isinstance(port_ref, Finding) or self.protocol(port_ref).is_http or port_ref in self._secured:
             return port_ref
+        fix = "use a BackendTLSPolicy" if self.protocol(port_ref) is Protocol.TLS else "use a TCPRoute"
         message = (
             f"port {port_ref.port} of Service {port_ref.service} is {self.protocol(port_ref).value}, not HTTP; set the port's "
-            "appProtocol to http, or use a TCPRoute"
+            f"appProtocol to http, or {fix}"
         )
         return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(port_ref.service),))
 

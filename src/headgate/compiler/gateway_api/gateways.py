@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.certificates import listener_certificates
+from headgate.compiler.gateway_api.certificates import client_certificate, listener_certificates
 from headgate.compiler.gateway_api.client_certificates import insecure_modes, without_listener
 from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
 from headgate.compiler.reasons import Reason
@@ -60,6 +60,7 @@ class GatewayState(Value, frozen=True, kw_only=True):
 
     A Gateway with `refusals` is not accepted. If all of them are about parameters, its existing proxies still serve it;
     otherwise it is not served. `missing_addresses` has a finding for each requested address that it does not have.
+    Backends with a BackendTLSPolicy get the certificate `client`; a `client_fault` says why it can't be used.
     `ignored_fields` has findings about fields without effect, and about mistakes in fields that headgate does not read, and
     `insecure_modes` about client certificates that are not required.
     """
@@ -67,6 +68,8 @@ class GatewayState(Value, frozen=True, kw_only=True):
     address: str
     refusals: tuple[Finding, ...] = ()
     missing_addresses: tuple[Finding, ...] = ()
+    client: ListenerCertificate | None = None
+    client_fault: Finding | None = None
     ignored_fields: tuple[Finding, ...] = ()
     insecure_modes: tuple[Finding, ...] = ()
 
@@ -156,10 +159,13 @@ def gateway_states(
         address = gateways[key].address
         owner = owners.setdefault(address, key) if address else None
         refused = tuple(refusals(snapshot, key, gateways[key]))
+        client = client_certificate(snapshot, key, gateways[key])
         states[key] = GatewayState(
             address=address if owner == key else "",
             refusals=refused,
             missing_addresses=() if refused else tuple(_missing_addresses(key, gateways[key], owner, settings)),
+            client=client if isinstance(client, ListenerCertificate) else None,
+            client_fault=client if isinstance(client, Finding) else None,
             ignored_fields=(
                 *ignored_fields(key, snapshot.mistakes.get(key, ())),
                 *_without_effect(key, gateways[key], settings),

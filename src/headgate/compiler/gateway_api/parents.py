@@ -145,6 +145,7 @@ class Parents:
         self.findings: Sequence[Finding] = [
             *class_findings(snapshot),
             *(finding for own in states for finding in own.findings),
+            *(own.client_fault for own in states if own.client_fault),
             *dict.fromkeys(finding for plan in plans for finding in (*plan.faults, *plan.warnings)),
             *(planned.refusal for planned in sets.values() if planned.refusal),
         ]

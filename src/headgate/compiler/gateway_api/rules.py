@@ -120,7 +120,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP or TLS route.
 
     `created` is the time of creation. `faults` has findings that make a rule unusable; `rules` is the number of all rules. `findings` has all other
-    findings. `splits` has the TrafficSplits of the roots among its backends and mirrors.
+    findings. `splits` has the TrafficSplits of the roots among its backends and mirrors, and `backends` all Service ports to which it leads.
     """
 
     key: Key
@@ -133,6 +133,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     faults: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()
     splits: tuple[Key, ...] = ()
+    backends: tuple[PortRef, ...] = ()
 
     @property
     def age(self) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ def compile_rules(
     requests: list[Ranked] = []
     faults: list[Finding] = []
     findings: list[Finding] = []
-    splits: set[Key] = set()
+    choices: set[PortDestination] = set()
     for number, rule in enumerate(rules):
         field = f"spec.rules[{number}]"
         route = Route(name=str(number), origin=key, split=Split(targets=()))
@@ -176,7 +177,7 @@ def compile_rules(
         else:
             routes, notes, passed = _compiled(destinations, key, rule, field, route)
             findings += notes
-            splits |= passed
+            choices |= passed
         for index, match in enumerate(_with_preflights(rule)):
             ranked = rank(match, key, resource.metadata.creation_timestamp, number, index)
             requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
@@ -189,7 +190,8 @@ def compile_rules(
         rules=len(rules),
         faults=tuple(faults),
         findings=tuple(findings),
-        splits=tuple(sorted(splits)),
+        splits=splits_of(choices),
+        backends=backends_of(choices),
     )
 
 
@@ -206,8 +208,8 @@ def _with_preflights(rule: RouteRule) -> Iterator[Match]:
 
 def _compiled(
     destinations: Destinations, key: Key, rule: RouteRule, field: str, route: Route
-) -> tuple[list[Route], list[Finding], set[Key]]:
-    """Return the routes of a rule for all of its matches, based on `route`, findings, and the splits behind the rule."""
+) -> tuple[list[Route], list[Finding], set[PortDestination]]:
+    """Return the routes of a rule for all of its matches, based on `route`, findings, and the destinations of the rule."""
     requested_mirrors, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
@@ -247,7 +249,18 @@ def _compiled(
         )
         for row in rows
     ]
-    return routes, findings, {choice.by for row in rows for choice in row.choices.values() if choice.by}
+    return routes, findings, {choice for row in rows for choice in row.choices.values()}
+
+
+def splits_of(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
+    """Return the TrafficSplits at some destinations."""
+    return tuple(sorted({choice.by for choice in choices if choice.by}))
+
+
+def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
+    """Return the Service ports at some destinations: those that a route names, and the backends of their splits."""
+    behind = (target.ref for choice in choices if choice.split for target in choice.split.targets)
+    return tuple(sorted({*(choice.ref for choice in choices), *behind}))
 
 
 def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> RuleBackend:

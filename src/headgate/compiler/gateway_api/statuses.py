@@ -42,8 +42,8 @@ def route_conditions(
     refs = [finding for finding in route.findings if finding.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
     accepted_notes = [*notes, *(finding for finding in route.findings if finding.reason in _NOTES)]
-    accepted = _first("Accepted", [fault] if fault else [], success="the route is attached", notes=accepted_notes)
-    conditions = [accepted, _first("ResolvedRefs", refs, success="all referenced Services are usable")]
+    accepted = first("Accepted", [fault] if fault else [], success="the route is attached", notes=accepted_notes)
+    conditions = [accepted, first("ResolvedRefs", refs, success="all referenced Services are usable")]
     if route.usable and route.faults:
         message = f"Dropped Rule: its requests are {failure(route.key).mistake}: {joined(route.faults)}"
         reason = route.faults[0].reason.value
@@ -115,7 +115,7 @@ def _set_conditions(state: GatewayState, gateway: Key, plans: Sequence[ListenerP
     elif faults:
         yield StatusCondition(type="Accepted", status=True, reason=_LISTENERS_NOT_VALID, message=joined(faults))
     else:
-        yield _first("Accepted", [], success=f"all listeners are valid, and added to those of {gateway}")
+        yield first("Accepted", [], success=f"all listeners are valid, and added to those of {gateway}")
 
 
 def _without_proxy(
@@ -126,7 +126,7 @@ def _without_proxy(
         return
     unusable = [finding for finding in state.missing_addresses if finding.reason is Reason.ADDRESS_NOT_USABLE]
     if unusable:
-        yield _first("Programmed", unusable, success="")
+        yield first("Programmed", unusable, success="")
     elif not state.address:
         yield _unmet("Programmed", Reason.ADDRESS_NOT_ASSIGNED.value, "the Gateway has no address of its own")
     elif not ports:
@@ -142,7 +142,7 @@ def _waiting(state: GatewayState, plan: ListenerPlan, ports: Sequence[int]) -> s
 
 def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
     if state.refusals:
-        yield _first("Accepted", state.refusals, success="")
+        yield first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
         return
     if state.insecure_modes:
@@ -151,10 +151,13 @@ def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> I
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
-        yield _first("Accepted", [], success="all listeners are valid", notes=state.ignored_fields)
+        yield first("Accepted", [], success="all listeners are valid", notes=state.ignored_fields)
     else:
         message = joined([*faults, *state.ignored_fields])
         yield StatusCondition(type="Accepted", status=served, reason=_LISTENERS_NOT_VALID, message=message)
+    if state.client_fault or state.client:
+        fault = [state.client_fault] if state.client_fault else []
+        yield first("ResolvedRefs", fault, success="the certificate for backends is usable")
     if not served:
         yield _unmet("Programmed", "Invalid", "no listener is valid")
 
@@ -167,8 +170,8 @@ def _listener_conditions(plan: ListenerPlan, waiting: str, *, is_set: bool) -> t
     conflicts = [finding for finding in findings if finding.reason in _LISTENER_CONFLICTS]
     refs = [finding for finding in findings if finding.reason not in _LISTENER_ACCEPTED | _LISTENER_CONFLICTS]
     conditions = [
-        _first("Accepted", accepted, success=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
-        _first("ResolvedRefs", refs, success="all referenced certificates and kinds are usable"),
+        first("Accepted", accepted, success=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
+        first("ResolvedRefs", refs, success="all referenced certificates and kinds are usable"),
         StatusCondition(
             type="Conflicted",
             status=bool(conflicts),
@@ -184,7 +187,8 @@ def _listener_conditions(plan: ListenerPlan, waiting: str, *, is_set: bool) -> t
     return tuple(conditions)
 
 
-def _first(kind: str, faults: Sequence[Finding], *, success: str, notes: Sequence[Finding] = ()) -> StatusCondition:
+def first(kind: str, faults: Sequence[Finding], *, success: str, notes: Sequence[Finding] = ()) -> StatusCondition:
+    """Return a condition of the type `kind`: False if there are faults, otherwise True with the message `success` and notes."""
     if faults:
         reason = faults[0].reason
         word = _REASON_WORDS.get(reason, reason.value)

@@ -9,6 +9,7 @@ from headgate.compiler.report import (
     Finding,
     GatewayOutcome,
     ParentStatus,
+    PolicyOutcome,
     SelectedPods,
     Share,
     SidecarPods,
@@ -45,7 +46,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
     can't be decoded. `outcomes` has the backends' shares per port, and `routes` the results of the routes that lead to a
     split. `parents` has the results of a route per parent, and
-    `gateway` is the result of a Gateway. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
+    `gateway` is the result of a Gateway, and `policy` that of a BackendTLSPolicy. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
     `sidecar` has the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
     `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` has conditions
     about the mirrors of a route, and `audit` has the calls that a TrafficTarget in audit mode would refuse.
@@ -57,6 +58,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     routes: tuple[ParentStatus, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
+    policy: PolicyOutcome | None = None
     selected: SelectedPods | None = None
     sidecar: SidecarPods | None = None
     migrating: tuple[str, ...] = ()
@@ -94,6 +96,13 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
     """Return the ports of a route's parent where the route applies; those of a Gateway with their hosts."""
     return [*parent.ports, *(GatewayRef(parent.gateway, *host) for host in parent.gateway_hosts)]
+
+
+def gateway_ports(report: ObjectReport) -> Sequence[GatewayRef]:
+    """Return the ports of a Gateway or ListenerSet, or those of a BackendTLSPolicy's Gateways with routes to its Services."""
+    if report.policy:
+        return [GatewayRef(f"{key.namespace}/{key.name}", port) for key, port in report.policy.ports]
+    return [GatewayRef(report.gateway.gateway, port) for port in report.gateway.ports] if report.gateway else []
 
 
 def by_condition(

@@ -1,4 +1,4 @@
-"""Computes the statuses of GatewayClasses, Gateways, ListenerSets and routes, except the addresses of a Gateway."""
+"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes and BackendTLSPolicies, except the addresses of a Gateway."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,16 +9,17 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, timed_rows
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, gateway_ports, ports_of, programmed, timed_rows
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.features import SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
-from headgate.resources.meta import Object, generation_of, status_of
+from headgate.resources.meta import Key, Object, generation_of, status_of
 
 _PROGRAMMED = "Programmed"
 _REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
 _REJECTED_LISTENER = "the cluster rejects objects of the Gateway's proxies; see the condition Programmed of the Gateway"
+MOST_ANCESTORS = 16  # the limit of the released schema
 _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = StatusCondition(
     type="Accepted", status=True, reason="Accepted", message="headgate implements Gateways of this class"
@@ -171,6 +172,38 @@ def _parent_status(
         "controllerName": CONTROLLER,
         "conditions": timed_rows(conditions, old.get("conditions"), generation=generation, now=inputs.time),
     }
+
+
+def policy_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a BackendTLSPolicy, with the unchanged entries of other controllers; None to leave it unchanged.
+
+    It has an entry for each Gateway whose routes lead to the policy's Services, at most `MOST_ANCESTORS`.
+    """
+    generation, outcome = generation_of(obj), report.policy
+    if outcome is None or report.generation != generation:
+        return None
+    before = status_of(obj)
+    entries = before.get("ancestors") or []
+    if not entries and not outcome.gateways:
+        return None
+    foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
+
+    def ancestor(gateway: Key) -> Mapping[str, Any]:
+        reference = {"group": GROUP, "kind": "Gateway", "namespace": gateway.namespace, "name": gateway.name}
+        ports = [ref for ref, (key, _) in zip(gateway_ports(report), outcome.ports, strict=True) if key == gateway]
+        accepted = all(condition.status for condition in outcome.conditions if condition.type == "Accepted")
+        judged = programmed(inputs.receipts.progress(ports), accepted=accepted)
+        conditions = [*outcome.conditions, structs.replace(judged, type=PROGRAMMED_AT_PARENT)]
+        ours = (entry for entry in entries if entry.get("controllerName") == CONTROLLER)
+        old: Mapping[str, Any] = next((entry for entry in ours if entry.get("ancestorRef") == reference), {})
+        return {
+            "ancestorRef": reference,
+            "controllerName": CONTROLLER,
+            "conditions": timed_rows(conditions, old.get("conditions"), generation=generation, now=inputs.time),
+        }
+
+    room = max(0, MOST_ANCESTORS - len(foreign))
+    return {**before, "ancestors": [*foreign, *map(ancestor, outcome.gateways[:room])]}
 
 
 def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:

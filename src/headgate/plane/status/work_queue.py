@@ -22,7 +22,7 @@ from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.node_ids import SIDECAR
 from headgate.kinds import GATEWAY
 from headgate.plane.status.audit_outcome import AuditOutcome
-from headgate.plane.status.conditions import ObjectReport, ports_of
+from headgate.plane.status.conditions import ObjectReport, gateway_ports, ports_of
 from headgate.plane.status.mesh import is_inbound
 from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
@@ -60,6 +60,7 @@ class ReportIndex:
             "routes": {about: tuple(parents) for about, parents in routes.items()},
             "parents": report.parents_of,
             "gateway": {gateway.about: gateway for gateway in report.gateways},
+            "policy": {policy.about: policy for policy in report.policies},
             "selected": {selected.about: selected for selected in report.selected},
             "sidecar": {sidecars.about: sidecars for sidecars in report.sidecars},
             "migrating": {about: names for about, names in selections if names},
@@ -120,10 +121,8 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
             yield place
             if isinstance(place, GatewayRef):
                 yield from (place._replace(host=""), place._replace(host=place.host or WILDCARDS))
-    if report.gateway:
-        gateway = report.gateway.gateway
-        for port in report.gateway.ports:
-            yield from (GatewayRef(gateway, port), GatewayRef(gateway, port, WILDCARDS))
+    for ref in gateway_ports(report):
+        yield from (ref, ref._replace(host=WILDCARDS))
 
 
 class Observation(NamedTuple):

@@ -34,7 +34,13 @@ from headgate.plane.status.conditions import (
 )
 from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
-from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
+from headgate.plane.status.gateway_api import (
+    class_status,
+    differ_in_counts_only,
+    gateway_status,
+    policy_status,
+    route_status,
+)
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
@@ -61,6 +67,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (GATEWAY, "GatewayClass"): class_status,
     (GATEWAY, "Gateway"): gateway_status,
     (GATEWAY, "ListenerSet"): gateway_status,
+    (GATEWAY, "BackendTLSPolicy"): policy_status,
     **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,

@@ -12,7 +12,7 @@ from headgate.resources.meta import Object, Resource
 
 
 class ConfigMap(Resource, frozen=True, kw_only=True):
-    """A ConfigMap. headgate reads parameters of Gateways from it."""
+    """A ConfigMap. headgate reads parameters of Gateways from it, and CA certificates of BackendTLSPolicies."""
 
     data: Mapping[str, str] = {}
 

@@ -16,17 +16,18 @@ from headgate.resources.meta import Input, Object, Resource, part
 
 
 class CertificateData(Input, frozen=True, kw_only=True):
-    """The certificate and the key in a Secret's `data`, in base64. They are never printed."""
+    """The certificate and the key in a Secret's `data`, and CA certificates, in base64. They are never printed."""
 
     chain: str = field(name="tls.crt", default="")
     key: str = field(name="tls.key", default="")
+    roots: str = field(name="ca.crt", default="")
 
     def __repr__(self) -> str:
         return "CertificateData([redacted])"
 
 
 class Secret(Resource, frozen=True, kw_only=True):
-    """A Secret. headgate reads the certificate and the key of type `kubernetes.io/tls`."""
+    """A Secret. headgate reads the certificates and the key of type `kubernetes.io/tls`."""
 
     type: str = "Opaque"
     data: CertificateData = CertificateData()
@@ -35,6 +36,11 @@ class Secret(Resource, frozen=True, kw_only=True):
     def certificate(self) -> tuple[bytes, bytes]:
         """The certificate chain and the key as PEM; each is empty if it is missing or not base64."""
         return _from_base64(self.data.chain), _from_base64(self.data.key)
+
+    @property
+    def roots(self) -> bytes:
+        """The CA certificates as PEM; empty if they are missing or not base64."""
+        return _from_base64(self.data.roots)
 
 
 def _from_base64(text: str) -> bytes:

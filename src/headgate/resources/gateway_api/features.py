@@ -6,8 +6,11 @@
 CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute", "TLSRoute"})
 EXTENDED = frozenset(
     {
+        "BackendTLSPolicy",
+        "BackendTLSPolicySANValidation",
         "GRPCRouteNamedRouteRule",
         "GatewayAddressEmpty",
+        "GatewayBackendClientCertificate",
         "GatewayFrontendClientCertificateValidation",
         "GatewayFrontendClientCertificateValidationInsecureFallback",
         "GatewayHTTPListenerIsolation",

@@ -1,6 +1,5 @@
 """Gateways, with the fields that headgate reads."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -84,10 +83,17 @@ class FrontendTLSConfig(Input, frozen=True, kw_only=True):
     per_port: tuple[TLSPortConfig, ...] = ()
 
 
+class GatewayBackendTLS(Input, frozen=True, kw_only=True):
+    """TLS between a Gateway and its backends: the certificate that it presents to them."""
+
+    client_certificate_ref: SecretReference | None = None
+
+
 class GatewayTLS(Input, frozen=True, kw_only=True):
     """The TLS settings of a whole Gateway."""
 
     frontend: FrontendTLSConfig = FrontendTLSConfig()
+    backend: GatewayBackendTLS = GatewayBackendTLS()
 
 
 class RouteNamespaces(Input, frozen=True, kw_only=True):
@@ -274,7 +280,6 @@ KIND = Kind(
     status=True,
     shape=Gateway,
     checks=gateway_causes,
-    unread=re.compile(r"spec\.tls\.backend\b.*"),
     columns=(
         NAME,
         Column("Class", cell=cells.at("spec.gatewayClassName")),

@@ -18,6 +18,7 @@ PREFIX = "io.k8s.networking.gateway.v1."
 _HOSTNAME = {"format": "hostname"}  # the published grammar, a DNS subdomain, also allows IP addresses
 _HEADER = {"format": "header"}
 _STRICTER: Mapping[str, Schema] = {
+    "BackendTLSPolicyValidation.hostname": _HOSTNAME,
     # Envoy rejects the whole configuration if the name of a header is invalid.
     "HTTPHeaderFilter.remove.items": _HEADER,
     "GRPCAuthConfig.allowedHeaders.items": _HEADER,
@@ -43,7 +44,7 @@ _LOOSER: Mapping[str, Schema] = {
 }
 """Changes to the schema of a type or of a field, by its path. A value of None removes a key."""
 _COMMON, _REFERENCE = "*", "reference"
-_REFERENCES = ("Reference", "BackendRef", "ReferenceGrantTo")
+_REFERENCES = ("Reference", "BackendRef", "ReferenceGrantTo", "ReferenceWithSectionName")
 """How the names of types end whose objects refer to other objects."""
 
 

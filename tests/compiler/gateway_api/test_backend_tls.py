@@ -1,0 +1,178 @@
+"""BackendTLSPolicies in the model: which backends Gateways call over TLS, and which get nothing (GEP-1897)."""
+
+from typing import Any
+
+import pytest
+from tests.authority import Authority
+from tests.compiler.gateway_api.route_meshes import edge, edge_route, mirror, ref, services
+from tests.make.objects import GATEWAY_API, Object, config_map, obj, route, service_parent, split
+from tests.make.server_certificates import PAIRS, secret
+from tests.make.values import compiled, findings
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled
+from headgate.envoy.pb import UpstreamTlsContext
+from headgate.envoy.upstream_tls import transport_socket
+from headgate.model.edge_tls import AltName
+from headgate.model.evaluate import decide
+from headgate.model.requests import Request
+from headgate.model.routing import Protocol, Route, Target
+from headgate.plan.treatment import treatment_of
+from headgate.plan.words import changes
+from headgate.render.omissions import OmissionReason
+from headgate.render.proxy_ports import select
+from headgate.resources.decode import check
+from headgate.resources.smi.split_fields import STICKY
+
+CA = config_map("ca", {"ca.crt": Authority().pem})
+
+
+def policy(name: str, *services_of: str, section: str = "", **validation: Any) -> Object:
+    """Return a policy for Services; `validation` replaces or adds fields."""
+    targets = [
+        {"group": "", "kind": "Service", "name": named, **({"sectionName": section} if section else {})}
+        for named in services_of
+    ]
+    refs = (
+        {}
+        if "wellKnownCACertificates" in validation
+        else {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}
+    )
+    spec = {"targetRefs": targets, "validation": {"hostname": "web.example", **refs, **validation}}
+    return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec)
+
+
+def only_route(result: Compiled) -> Route:
+    """Return the only route of the Gateway."""
+    (port,) = result.mesh.gateways
+    (only,) = port.routes
+    return only
+
+
+def names(targets: tuple[Target, ...]) -> dict[str, str]:
+    """Return the policy of each target, by the name of the Service; empty without one."""
+    return {
+        target.ref.service.removeprefix("default/"): target.tls.origin.name if target.tls else "" for target in targets
+    }
+
+
+def test_the_policy_of_a_backend_comes_before_that_of_its_root() -> None:
+    weights = split("web", {"v1": 1, "v2": 1})
+    objects = [
+        *services("web", "v1", "v2", app="https"),
+        edge(),
+        edge_route({"backendRefs": [ref("web")]}),
+        weights,
+        CA,
+    ]
+    result = compiled(*objects, policy("root", "web"), policy("own", "v2"))
+    assert names(only_route(result).split.targets) == {"v1": "root", "v2": "own"}
+    assert {target.protocol for target in only_route(result).split.targets} == {Protocol.HTTP}
+
+
+def test_a_backend_without_a_usable_ca_loses_its_share_and_its_users_and_its_copies() -> None:
+    rule = {"backendRefs": [ref("web")], "filters": [mirror("v2"), mirror("v1")]}
+    weights = split("web", {"v1": 1, "v2": 1}, annotations={STICKY: "header:x-user"})
+    missing = policy("v2", "v2", caCertificateRefs=[{"group": "", "kind": "ConfigMap", "name": "gone"}])
+    result = compiled(*services("web", "v1", "v2"), edge(), edge_route(rule), weights, CA, missing, policy("v1", "v1"))
+    found_route = only_route(result)
+    assert names(found_route.split.targets) == {"v1": "v1"}
+    assert [(share.reason, share.status) for share in found_route.split.broken] == [("NoValidCACertificate", 503)]
+    assert found_route.split.sticky
+    assert {(side.ref.service if side.ref else side.status) for side in found_route.split.sticky.slot_ranges} == {
+        "default/v1",
+        503,
+    }
+    assert [names(copies.targets) for copies in found_route.mirrors] == [{"v1": "v1"}]
+
+
+def test_an_invalid_policy_keeps_its_services_from_plaintext() -> None:
+    invalid = policy("web", "web", hostname="1.2.3.4")
+    assert [cause.field for cause in check(invalid).causes] == ["spec.validation.hostname"]
+    result = compiled(*services("web"), edge(), edge_route({"backendRefs": [ref("web")]}), CA, invalid)
+    assert [share.status for share in only_route(result).split.broken] == [503]
+
+
+def test_http_over_tls_is_for_gateways_only() -> None:
+    parents = [{"name": "edge"}, service_parent("front")]
+    both = route("both", {"backendRefs": [ref("web", weight=3), ref("front")]}, parents=parents)
+    objects = [*services("web", app="https"), *services("front"), edge(), both, CA]
+    result = compiled(*objects, policy("web", "web"))
+    assert names(only_route(result).split.targets) == {"web": "web", "front": ""}
+    table = next(table for table in result.mesh.tables if table.ref.service == "default/front")
+    (in_mesh,) = table.routes
+    assert [(share.weight, share.status) for share in in_mesh.split.broken] == [(3, 500)]
+    assert [finding.about.name for finding in findings(result, Reason.UNSUPPORTED_PROTOCOL)] == ["both"]
+    (refused,) = findings(compiled(*objects), Reason.UNSUPPORTED_PROTOCOL)
+    assert refused.message.endswith("set the port's appProtocol to http, or use a BackendTLSPolicy")
+
+
+def test_only_a_listener_that_ends_tls_starts_it_again() -> None:
+    tls_route = obj(
+        "TLSRoute",
+        "web",
+        version=f"{GATEWAY_API}/v1",
+        spec={"parentRefs": [{"name": "edge"}], "hostnames": ["web.example"], "rules": [{"backendRefs": [ref("web")]}]},
+    )
+    objects = [*services("web", app="tls"), tls_route, CA, policy("web", "web"), secret("cert", PAIRS["P-256"])]
+    for mode, called in (("Terminate", {"web": "web"}), ("Passthrough", {"web": ""})):
+        listener = {"protocol": "TLS", "tls": {"mode": mode, "certificateRefs": [{"name": "cert"}]}}
+        assert names(only_route(compiled(*objects, edge(**listener))).split.targets) == called
+
+
+def test_the_names_of_a_server_are_those_of_the_policy() -> None:
+    uri = {"type": "URI", "uri": "spiffe://example/web"}
+    cases: list[tuple[dict[str, Any], tuple[AltName, ...]]] = [
+        ({}, (AltName(kind="dns", value="web.example"),)),
+        ({"subjectAltNames": [uri]}, (AltName(kind="uri", value="spiffe://example/web"),)),
+    ]
+    for given, expected in cases:
+        result = compiled(
+            *services("web"), edge(), edge_route({"backendRefs": [ref("web")]}), CA, policy("web", "web", **given)
+        )
+        (target,) = only_route(result).split.targets
+        assert target.tls
+        assert target.tls.names == expected
+        context = UpstreamTlsContext.FromString(transport_socket(target.tls).typed_config.value)
+        assert context.sni == "web.example"
+
+
+@pytest.mark.parametrize(
+    ("validation", "reason"),
+    [
+        ({"wellKnownCACertificates": "example.com/roots"}, Reason.UNSUPPORTED_VALUE),
+        ({"caCertificateRefs": [{"group": "", "kind": "Secret", "name": "opaque"}]}, Reason.INVALID_CA_CERTIFICATE_REF),
+        (
+            {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "empty"}]},
+            Reason.INVALID_CA_CERTIFICATE_REF,
+        ),
+        ({"caCertificateRefs": [{"group": "", "kind": "Pod", "name": "ca"}]}, Reason.INVALID_KIND),
+    ],
+)
+def test_a_ca_that_cannot_be_used_is_reported_with_its_field(validation: dict[str, Any], reason: Reason) -> None:
+    objects = [
+        *services("web"),
+        config_map("empty", {}),
+        obj("Secret", "opaque", data={"ca.crt": ""}),
+        policy("web", "web", **validation),
+    ]
+    (finding,) = findings(compiled(*objects), reason)
+    assert finding.field.startswith("spec.validation.")
+
+
+def test_a_plan_and_rendered_proxies_name_the_tls_of_a_backend() -> None:
+    objects = [*services("web"), edge(), edge_route({"backendRefs": [ref("web")]}), CA]
+    before, after = compiled(*objects), compiled(*objects, policy("web", "web"))
+    ready = {entry.ref: entry.ready for entry in after.mesh.endpoints}
+    (line,) = changes(*(treatment_of(only_route(result), ready) for result in (before, after)))
+    assert line.startswith(
+        "default/web:80: no TLS by a policy -> TLS by BackendTLSPolicy default/web: server name web.example, "
+    )
+    (portion,) = decide(
+        after.mesh, after.mesh.gateways[0], Request(authority="a.example", method="GET", target="/")
+    ).shares
+    assert portion.tls
+    rendered = select(after.mesh)
+    assert [omission.reason for omission in rendered.omissions] == [OmissionReason.BACKEND_TLS]
+    edge_port = next(port for port in rendered.ports if port.owner.kind == "Gateway")
+    assert [share.status for share in edge_port.hosts[0].routes[0].split.broken] == [503]
