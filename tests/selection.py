@@ -82,6 +82,7 @@ PROGRAMS = (
     "tests/envoy/test_traces.py::test_routes_see_the_id_that_the_proxy_chooses_and_explain_says_so",
     "tests/envoy/test_traffic_counts.py",
     "tests/envoy/test_tunnels.py",
+    "tests/envoy/test_udp_proxy.py",
     "tests/identity/test_authority.py::test_an_rsa_authority_signs_certificates",
     "tests/identity/test_authority.py::test_openssl_accepts_a_certificate_for_clients_and_for_servers",
     "tests/identity/test_authority.py::test_openssl_rejects_a_certificate_of_another_trust_domain",

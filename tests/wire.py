@@ -63,7 +63,7 @@ class Network:
 
     def __init__(self) -> None:
         self.loop = uvloop.new_event_loop()  # a request takes half of the processor time of asyncio's own loop
-        self.opened: set[asyncio.Transport | asyncio.Server] = set()
+        self.opened: set[asyncio.BaseTransport | asyncio.Server] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name="network", daemon=True)
         self._thread.start()
 

@@ -38,6 +38,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "GATEWAY-GRPC": ("BackendTLSPolicy", "Gateway", "GRPCRoute", "ListenerSet"),
     "GATEWAY-TCP": ("Gateway", "TCPRoute"),
     "GATEWAY-TLS": ("Gateway", "TLSRoute"),
+    "GATEWAY-UDP": ("Gateway", "UDPRoute"),
     "MESH-HTTP": ("Mesh",),
     "MESH-GRPC": ("GRPCRoute", "MeshClusterIPMatching", "MeshConsumerRoute"),
 }
@@ -53,7 +54,7 @@ CORE = {profile: words(features) for profile, features in LISTS["profiles"].item
 CLAIMED = EXTENDED.union(*(CORE[profile] for profile in PROFILES))
 NEEDS = {name: needs for name, features in LISTS["tests"].items() if (needs := words(features)) <= CLAIMED}
 """The tests of the suite for the claimed features, with the features that each needs."""
-ONE_MACHINE = frozenset({"TCPRoute", "TLSRoute"})
+ONE_MACHINE = frozenset({"TCPRoute", "TLSRoute", "UDPRoute"})
 """Core features whose tests run on one machine only, except the shares of TCPRoutes: with pods they take three minutes, most of
 it for changes of listeners."""
 _ALL_CORE = frozenset().union(*CORE.values())

@@ -109,6 +109,8 @@ TYPES = {
     "TLSPortConfig.tls": "TLSConfig",
     "TLSRouteRule.backendRefs": "BackendRef",
     "TLSRouteSpec.rules": "TLSRouteRule",
+    "UDPRouteRule.backendRefs": "BackendRef",
+    "UDPRouteSpec.rules": "UDPRouteRule",
 }
 LEFT_OUT = ("default", "description", "oneOf", "x-kubernetes-map-type", "x-kubernetes-validations")
 """Keys of schemas that don't come from the release, or have no effect."""

@@ -59,6 +59,7 @@ NAMES = (
     KindNames(GATEWAY, "TCPRoute", "tcproutes"),
     KindNames(GATEWAY, "TLSRoute", "tlsroutes"),
     KindNames(GATEWAY, "BackendTLSPolicy", "backendtlspolicies", ("btlspolicy",)),
+    KindNames(GATEWAY, "UDPRoute", "udproutes"),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
     KindNames(EXPERIMENTAL, "XAuthorizationPolicy", "xauthorizationpolicies", ("xauthz",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),

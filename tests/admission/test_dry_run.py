@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-ROUTES = ("HTTPRoute", "GRPCRoute", "TCPRoute", "TLSRoute")
+ROUTES = ("HTTPRoute", "GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute")
 LABEL = {"metadata": {"labels": {"dry": "run"}}}
 SPLITS, SERVICES = path(TRAFFIC_SPLIT), path(SERVICE)
 

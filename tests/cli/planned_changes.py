@@ -68,6 +68,16 @@ def tls_route(v1: int, v2: int) -> Object:
     )
 
 
+def udp_route(v1: int, v2: int) -> Object:
+    rule = objects.rule({"v1": v1, "v2": v2}, port=53)
+    return objects.route("website", rule, parents=[{"name": "shop"}], kind="UDPRoute")
+
+
+def dns_services() -> tuple[Object, ...]:
+    port = {"name": "dns", "port": 53, "targetPort": 8080, "protocol": "UDP"}
+    return tuple(objects.service(name, port, selector={"app": name}) for name in ("v1", "v2"))
+
+
 def to_gateway(backend: str, **more: Any) -> Object:
     return objects.route("shop", objects.rule({backend: 1}), parents=[{"name": "shop"}], **more)
 
@@ -135,6 +145,7 @@ def to_listener_set() -> Object:
     return objects.route("website", objects.rule({"v1": 1}), parents=parents)
 
 
+DATAGRAMS = objects.gateway("shop", objects.listener(53, "dns", protocol="UDP"))
 PASSING = objects.gateway("shop", objects.listener(443, "tls", protocol="TLS", tls={"mode": "Passthrough"}))
 
 
@@ -218,6 +229,9 @@ OF_THE_GATEWAY_API = {
     ),
     "gateway.networking.k8s.io/v1 TLSRoute": PlannedChange(
         (*PODS, *services("tls"), PASSING), tls_route(1, 1), tls_route(1, 3)
+    ),
+    "gateway.networking.k8s.io/v1 UDPRoute": PlannedChange(
+        (*PODS, *dns_services(), DATAGRAMS), udp_route(1, 1), udp_route(1, 3)
     ),
     "gateway.networking.k8s.io/v1 ReferenceGrant": PlannedChange(
         (*MESH, *shop(), TO_SHOP), shop_grant("default"), shop_grant("other"), (True, True, False)

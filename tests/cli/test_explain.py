@@ -22,6 +22,7 @@ AUTHORIZED = str(ROOT / "tests" / "golden" / "gw-external-auth" / "in.yaml")
 LISTENER_SETS = str(ROOT / "tests" / "golden" / "gw-listener-sets" / "in.yaml")
 CLIENT_CERTIFICATES = str(ROOT / "tests" / "golden" / "gw-client-certificates" / "in.yaml")
 SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
+DATAGRAMS = str(ROOT / "tests" / "golden" / "gw-udp" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
 RESILIENCE = str(ROOT / "tests" / "golden" / "resilience" / "in.yaml")
 TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
@@ -420,3 +421,19 @@ def test_explain_names_the_authorization_server_of_a_rule(run: Run) -> None:
     for path, words in expected.items():
         ended = run("explain", f"http://a.example/{path}", "--via", "gateway/edge", "-f", AUTHORIZED, "-o", "json")
         assert json.loads(ended.out)["status"]["filterMessages"] == [words]
+
+
+def test_udp_urls_name_the_udp_port_of_a_gateway_and_not_the_tcp_port_with_its_number(run: Run) -> None:
+    """The backends get datagrams without mutual TLS, and no sidecar authorizes them."""
+    routed = run("explain", "udp://edge:53", "--via", "gateway/edge", "-f", DATAGRAMS)
+    assert "Protocol   udp, because the Gateway's listener has this protocol\n" in routed.out
+    assert "Route      UDPRoute default/dns, rule 0\n" in routed.out
+    assert "default/dns-v1:53   9/10" in routed.out
+    assert "in plaintext: UDP has no mutual TLS" in routed.out
+    assert "its datagrams are dropped" in routed.out
+    connected = run("explain", "http://edge:53", "--via", "gateway/edge", "-f", DATAGRAMS)
+    assert "Route      TCPRoute default/dns, rule 0\n" in connected.out
+    missing = run("explain", "udp://edge:54", "--via", "gateway/edge", "-f", DATAGRAMS)
+    assert "does not serve port 54/UDP; it serves 53, 53/UDP, 514/UDP" in missing.err
+    assert "headgate routes UDP for clients of Gateways only" in run("explain", "udp://edge:53", "-f", DATAGRAMS).err
+    assert "udp://edge" in run("explain", "udp://edge", "--via", "gateway/edge", "-f", DATAGRAMS).err

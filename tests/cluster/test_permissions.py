@@ -131,6 +131,11 @@ metadata: {namespace: shop, name: web}
 spec: {parentRefs: [{name: edge}], hostnames: [web.example], rules: [{backendRefs: [{name: website, port: 8080}]}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
+kind: UDPRoute
+metadata: {namespace: shop, name: web}
+spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
 kind: BackendTLSPolicy
 metadata: {namespace: shop, name: web}
 spec:
@@ -151,6 +156,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "tlsroutes"),
         ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
         ("gateway.networking.k8s.io", "backendtlspolicies"),
+        ("gateway.networking.k8s.io", "udproutes"),
         ("headgate.dev", "canaries"),
         ("headgate.dev", "sidecars"),
         ("headgate.dev", "tlsconfigs"),

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.make.objects import (
-    GATEWAY_TCP_ROUTE,
+    GATEWAY_ROUTE,
     Object,
     backend_ref,
     endpoint,
@@ -21,7 +21,7 @@ SPLIT = split("db", {"db-2": 1})
 ROUTE = obj(
     "TCPRoute",
     "db",
-    version=GATEWAY_TCP_ROUTE,
+    version=GATEWAY_ROUTE,
     spec={"parentRefs": [service_parent("db")], "rules": [{"backendRefs": [backend_ref("db-2", 5432)]}]},
 )
 

@@ -27,7 +27,9 @@ from headgate.plane.renderings import CONTRACT, RenderRequest, RenderResponse
 from headgate.resources.meta import Key
 
 RECORD = Path(__file__).with_name("contract.json")
-COMPATIBLE: tuple[str, ...] = ()
+COMPATIBLE: tuple[str, ...] = (
+    "Bootstraps keep and rename a counter of UDP listeners, which sidecars do not have; other series are as before.",
+)
 """A reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))
 WEB, GATE = PortRef("a/web", 80), names.GatewayRef("a/gate", 443)

@@ -99,6 +99,17 @@ async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners
     assert (await store.get(SERVICE))["spec"]["selector"].items() <= template["metadata"]["labels"].items()
 
 
+async def test_a_udp_listener_has_a_udp_port_in_the_service_also_beside_a_tcp_listener(store, proxies):
+    listeners = (listener(53, "dns", protocol="UDP"), listener(53, "dns-tcp", protocol="TCP"))
+    await store.create(gateway("edge", *listeners, namespace="shop"))
+    await proxies.reconcile()
+    ports = (await store.get(SERVICE))["spec"]["ports"]
+    assert [(item["name"], item["port"], item["targetPort"], item["protocol"]) for item in ports] == [
+        ("port-53", 53, 61053, "TCP"),
+        ("udp-53", 53, 61053, "UDP"),
+    ]
+
+
 async def test_the_proxy_of_a_gateway_reports_to_the_collector_of_the_installation(store, proxies):
     """A change to the collector replaces the pods."""
     await store.create(edge(80))

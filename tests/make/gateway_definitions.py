@@ -75,6 +75,7 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "TCPRoute": _ROUTE,
     "TLSRoute": _ROUTE,
     "BackendTLSPolicy": {"status.ancestors[].ancestorRef": {"group": GATEWAY, "kind": "Gateway"}},
+    "UDPRoute": _ROUTE,
     "ReferenceGrant": {},
 }
 """The default values of fields, by kind and by the path of the object that has the fields."""

@@ -16,9 +16,9 @@ Object: TypeAlias = dict[str, Any]
 
 GATEWAY_API = "gateway.networking.k8s.io"
 SPECS = "specs.smi-spec.io"
-HUBS = {kind.kind: kind.hub for kind in KINDS if (kind.kind, kind.group) != ("TCPRoute", GATEWAY_API)}
-"""The apiVersion of each kind. `TCPRoute` is the SMI's; the Gateway API's is `GATEWAY_TCP_ROUTE`."""
-GATEWAY_TCP_ROUTE = next(kind.hub for kind in KINDS if (kind.kind, kind.group) == ("TCPRoute", GATEWAY_API))
+HUBS = {kind.kind: kind.hub for kind in KINDS}
+"""The apiVersion of each kind. Kinds of two groups have that of the SMI; the routes of the Gateway API have `GATEWAY_ROUTE`."""
+GATEWAY_ROUTE = next(kind.hub for kind in KINDS if (kind.kind, kind.group) == ("TCPRoute", GATEWAY_API))
 
 
 def obj(
@@ -315,8 +315,8 @@ def route(
     name: str, *rules: Mapping[str, Any], parents: Sequence[Mapping[str, Any]], kind: str = "HTTPRoute", **more: Any
 ) -> Object:
     """Return a route of the Gateway API, of another `kind` too. `parents` has its parentRefs: `{"name": GATEWAY}`."""
-    if kind == "TCPRoute":
-        more = {"version": GATEWAY_TCP_ROUTE, **more}
+    if kind in {"TCPRoute", "UDPRoute"}:
+        more = {"version": GATEWAY_ROUTE, **more}
     return with_spec(kind, name, {"parentRefs": list(parents), "rules": list(rules)}, more)
 
 

@@ -47,6 +47,7 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "validation": {"hostname": "website.example", "wellKnownCACertificates": "System"},
         }
     },
+    ("gateway.networking.k8s.io", "UDPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
     ("gateway.networking.k8s.io", "ReferenceGrant"): {
         "spec": {
             "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "web"}],

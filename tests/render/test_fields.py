@@ -77,7 +77,7 @@ def test_every_field_of_the_model_is_rendered_or_has_no_effect(kind: type[msgspe
 
 
 def test_every_protocol_is_known() -> None:
-    assert {item.value for item in Protocol} == {"http", "http2", "http-any", "tcp", "tcp-server-first", "tls"}
+    assert {item.value for item in Protocol} == {"http", "http2", "http-any", "tcp", "tcp-server-first", "tls", "udp"}
 
 
 def omissions_of(selection: Selection, reason: OmissionReason) -> Sequence[Omission]:
@@ -135,3 +135,13 @@ def test_routes_of_tls_listeners_are_omissions_and_https_listeners_of_their_port
     (web,) = [port for port in selection.ports if port.port == 443]
     assert [host.names for host in web.hosts] == [("shop.example.com",)]
     assert [host for host, _ in web.tls] == ["shop.example.com"]
+
+
+def test_udp_ports_are_omissions_of_their_routes() -> None:
+    selection = select(compiled("gw-udp").mesh)
+    left_out = omissions_of(selection, OmissionReason.UDP)
+    assert {(str(item.origin), item.where) for item in left_out} == {
+        ("UDPRoute default/dns", "UDP port 53"),
+        ("UDPRoute default/partly", "UDP port 514"),
+    }
+    assert [port.protocol for port in selection.ports] == [Protocol.TCP]

@@ -17,7 +17,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText, gateway_id
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, PortRef
 from headgate.options import GivenOptions
 from headgate.resources.inspect import Severity
 from headgate.shared_map import SharedMap
@@ -85,11 +85,22 @@ def _node(mesh: Mesh, node_id: str) -> Node:
 def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterator[Any]:
     """Yield the documents of a stage: one for the mesh or the report, one for each Envoy resource."""
     if stage is Stage.MESH:
-        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=_printable)
+        yield _with_short_ports(msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=_printable))
     elif stage is Stage.REPORT:
         yield _report(compiled.report)
     else:
         yield from _resources(compiled.mesh, node)
+
+
+def _with_short_ports(value: Any) -> Any:
+    """Return a printed mesh whose Service ports are pairs; only those of UDP have a third item, `udp`."""
+    if isinstance(value, dict):
+        return {name: _with_short_ports(part) for name, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) == len(PortRef._fields) and isinstance(value[-1], bool):
+        return [*value[:-1], *(["udp"] if value[-1] else [])]
+    return [_with_short_ports(part) for part in value]
 
 
 def _report(report: Report) -> Mapping[str, Any]:
@@ -134,6 +145,7 @@ def _gateway(outcome: GatewayOutcome) -> Mapping[str, Any]:
     return {
         "about": str(outcome.about),
         "ports": list(outcome.ports),
+        **({"udpPorts": list(outcome.udp_ports)} if outcome.udp_ports else {}),
         **({"listenerSets": outcome.sets} if outcome.sets else {}),
         "conditions": _conditions(outcome.conditions),
         "listeners": [

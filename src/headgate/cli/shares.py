@@ -51,7 +51,7 @@ def of_outcome(outcome: SplitOutcome) -> ExpectedShares:
         **({outcome.ref.service: outcome.root} if outcome.root else {}),
         **({FAILED_SHARE: outcome.failed} if outcome.failed else {}),
     }
-    service, port = outcome.ref
+    service, port, _ = outcome.ref
     split = f"{outcome.about.namespace}/{outcome.about.name}"
     return ExpectedShares(service=service, port=port, split=split, shares=tuple(shares.items()))
 

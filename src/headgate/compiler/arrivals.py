@@ -117,6 +117,11 @@ class Arrivals:
                 Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
                 "",
             )
+        elif ref.is_udp:
+            answer, remedy = (
+                Authorization(allowed=True, why="sidecars do not redirect UDP, so they authorize no datagram"),
+                "",
+            )
         elif workload is None:
             answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
         else:
@@ -127,6 +132,8 @@ class Arrivals:
             if mutual_tls
             else backend_words(tls)
             if tls
+            else "UDP has no mutual TLS"
+            if ref.is_udp
             else self._plaintext(workload, endpoint)
         )
         return Arrival(

@@ -153,7 +153,7 @@ class Compiler:
     ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         snapshot = self._stages.following(_with_indexes, NO_OBJECTS, snapshot)
-        written, served = self._part(snapshot, Service), self._served(snapshot, settings)
+        served = self._served(snapshot, settings)
         service_endpoints = self._stages.once(
             self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
         )
@@ -185,9 +185,7 @@ class Compiler:
         )
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
-            *served.findings,
-            *self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
-            *self._stages.once(services.target_ports, service_pods),
+            *self._of_services(snapshot, served, service_endpoints),
             *self._invalid(snapshot),
             *claims.findings,
             *api.findings,
@@ -258,6 +256,15 @@ class Compiler:
     def _served(self, snapshot: Snapshot, settings: Settings) -> PlainServices:
         other_proxies = service_gateways.served_by_nginx(self._requesting(snapshot, settings), settings)
         return self._stages.once(plain_services, self._part(snapshot, Service), settings, other_proxies)
+
+    def _of_services(
+        self, snapshot: Snapshot, served: PlainServices, service_endpoints: ServiceEndpoints
+    ) -> Iterator[Finding]:
+        """Yield the findings about the ports of Services."""
+        yield from served.findings
+        written, pods = self._part(snapshot, Service), self._part(snapshot, Namespace, Service, MeshPod)
+        yield from self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints)
+        yield from self._stages.once(services.target_ports, pods)
 
     def _requesting(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
         """Return the Services that request a gateway."""

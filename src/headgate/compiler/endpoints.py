@@ -35,24 +35,25 @@ _FAMILIES = ("IPv4", "IPv6")
 def endpoints(
     name: str, service: Service, slices: tuple[endpoint_slice.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
-    """Return the endpoints of each routed port of a Service; a port without endpoints has an empty entry.
+    """Return the endpoints of each TCP and UDP port of a Service; a port without endpoints has an empty entry.
 
     `domain` is the DNS suffix of the mesh, such as `cluster.local`.
     """
-    ports = routed_ports(service)
+    ports = [
+        (PortRef(name, port.port, is_udp), port)
+        for is_udp in (False, True)
+        for port in routed_ports(service, "UDP" if is_udp else "TCP")
+    ]
     if not is_external(service):
         called = _of_family(slices, service.spec.ip_family)
         named = service.spec.cluster_ip == HEADLESS  # other Services have no names of pods
-        places = ((port.port, _used(called, port.name)) for port in ports)
-        return tuple(
-            Endpoints(ref=PortRef(name, port), ready=ready if named else tuple(map(_unnamed, ready)))
-            for port, ready in places
-        )
+        places = ((ref, _used(called, port.name)) for ref, port in ports)
+        return tuple(Endpoints(ref=ref, ready=ready if named else tuple(map(_unnamed, ready))) for ref, ready in places)
     external = "" if fault(service, domain) else external_name(service)
-    ready_by_port = {
-        port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports
-    }
-    return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in ready_by_port.items())
+    return tuple(
+        Endpoints(ref=ref, ready=(Endpoint(address=external, port=ref.port, resolved=True),) if external else ())
+        for ref, _ in ports
+    )
 
 
 class KnownPods(NamedTuple):
@@ -85,7 +86,8 @@ def known_pods(workloads: Iterable[Workload], snapshot: Snapshot) -> KnownPods:
 
 
 def identified(entry: Endpoints, pods: KnownPods) -> Endpoints:
-    """Return an entry of endpoints with the pod and the SPIFFE ID of each endpoint filled in."""
+    """Return an entry of endpoints with the pod and the SPIFFE ID of each endpoint filled in; UDP has no mutual TLS."""
+    pods = pods._replace(identities={}) if entry.ref.is_udp else pods
     return structs.replace(entry, ready=tuple(_identified(endpoint, pods) for endpoint in entry.ready))
 
 

@@ -159,7 +159,7 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
 
 def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Copy]:
     for target, share in copies(mirror):
-        service, port = target.ref
+        service, port, _ = target.ref
         arrived = arrivals.at(target.ref, request, tls=target.tls)
         yield Copy(service=service, port=port, share=exact_share(share), arrivals=arrived)
 
@@ -248,6 +248,8 @@ def _fallback(decision: Decision) -> str:
     if route is None or route.redirect:
         return ""
     outcome = "503 from the proxy" if decision.protocol.is_http else "the connection is closed"
+    if decision.protocol is Protocol.UDP:
+        return "the share of a backend that is not usable: its datagrams are dropped"
     if route.origin is None:
         return f"if the Service has no ready endpoint: {outcome}"
     if route.origin.kind == TRAFFIC_SPLIT.kind:

@@ -14,12 +14,12 @@ from headgate.kinds import names_of
 from headgate.model import localhost_names
 from headgate.model.evaluate import EntryPort
 from headgate.model.requests import Request
-from headgate.model.routing import GatewayPort
+from headgate.model.routing import GatewayPort, Protocol
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
 from headgate.resources.pod_owners import Ref, workloads_of
-from headgate.resources.request_spec import PORTS, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
+from headgate.resources.request_spec import PORTS, UDP, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
 
 
 def explain_request(
@@ -35,10 +35,10 @@ def explain_request(
     caller = _caller(compiled, snapshot, spec)
     where: EntryPort | str = parts.netloc
     if name := gateway_name(spec):
-        where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
+        where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme], is_udp=parts.scheme == UDP)
         note = f"{caller.object} calls through the Gateway" if spec.caller else ""
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
-    elif not spec.caller and (parts.scheme, parts.port or PORTS[parts.scheme]) == ("http", localhost_port):
+    elif not spec.caller and parts.scheme == "http" and (parts.port or PORTS["http"]) == localhost_port:
         where = localhost_names.resolve(compiled.mesh, parts.hostname or "") or where
     elif not caller.identity:
         compiled, caller = plain_callers.as_reached(compiled, parts.netloc, caller)
@@ -93,14 +93,16 @@ def _is_client(name: str, pod: MeshPod, client: RequestOrigin) -> bool:
             return Ref(client.kind, client.namespace, client.name) in workloads_of(pod.metadata)
 
 
-def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:
+def _gateway(compiled: Compiled, name: str, *, port: int, is_udp: bool) -> GatewayPort:
     served = [gateway_port for gateway_port in compiled.mesh.gateways if gateway_port.gateway == name]
     for gateway_port in served:
-        if gateway_port.port == port:
+        if (gateway_port.port, gateway_port.protocol is Protocol.UDP) == (port, is_udp):
             return gateway_port
     if served:
-        ports = ", ".join(str(gateway_port.port) for gateway_port in served)
-        raise NotFound(f"Gateway {name} does not serve port {port}; it serves {ports}")
+        ports = ", ".join(
+            f"{served_port.port}{'/UDP' * (served_port.protocol is Protocol.UDP)}" for served_port in served
+        )
+        raise NotFound(f"Gateway {name} does not serve port {port}{'/UDP' * is_udp}; it serves {ports}")
     raise NotFound(
         f"Gateway {name} is not found or serves no port; give its namespace with -n, or run `headgate check`"
     )

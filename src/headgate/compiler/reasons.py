@@ -179,7 +179,7 @@ _MEANINGS = {
         Reason.PROTOCOL_CONFLICT: "An older Service declares another protocol for the same port of the same pods.",
         Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is unknown; headgate treats the port as http.",
         Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
-        Reason.SHADOWED: "Earlier routes get every request that fits this match, or an older route gets connections of the TCPRoute or TLSRoute.",
+        Reason.SHADOWED: "Earlier routes get every request that fits this match, or an older route gets connections or datagrams of the TCPRoute, TLSRoute or UDPRoute.",
         Reason.NEVER_MATCHES: "No request can satisfy the match.",
         Reason.TRACE_HEADER: "While traces are on, proxies write the header that the route matches or changes.",
         Reason.NO_EFFECT: "No request reaches the split, so its weights have no effect.",

@@ -115,10 +115,11 @@ class ListenerOutcome(Value, frozen=True, kw_only=True):
     attached: int
     kinds: tuple[tuple[str, str], ...]
     conditions: tuple[StatusCondition, ...]
+    is_udp: bool = False
 
 
 class GatewayOutcome(Value, frozen=True, kw_only=True):
-    """The status of a Gateway or ListenerSet; `ports` has those ports of its listeners that proxies serve.
+    """The status of a Gateway or ListenerSet; `ports` has those ports of its listeners that proxies serve, `udp_ports` those for datagrams.
 
     `gateway` is the Gateway (`namespace/name`), and `sets` the number of its ListenerSets with a listener that is served; it is None
     for a ListenerSet. The plane adds the condition Programmed, because the compiler does not know the proxies.
@@ -130,6 +131,7 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     ports: tuple[int, ...]
     listeners: tuple[ListenerOutcome, ...]
     conditions: tuple[StatusCondition, ...]
+    udp_ports: tuple[int, ...] = ()
 
 
 class PolicyOutcome(Value, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from operator import attrgetter
+from typing import Literal
 
 from headgate.compiler import service_fields
 from headgate.compiler.reasons import Reason
@@ -57,15 +58,15 @@ def fault(service: Service, domain: str) -> str:
     return ""
 
 
-def routed_ports(service: Service) -> tuple[ServicePort, ...]:
-    """Return the TCP ports of a Service, which are those that headgate routes.
+def routed_ports(service: Service, protocol: Literal["TCP", "UDP"] = "TCP") -> tuple[ServicePort, ...]:
+    """Return the ports of a Service that headgate routes: those for TCP, or those for UDP, which only UDPRoutes lead to.
 
     Of two ports with the same number, the first one is used.
     """
     written = service.spec.ports or (UNLISTED if is_external(service) else ())
     by_number: dict[int, ServicePort] = {}
     for port in written:
-        if port.protocol == "TCP":
+        if port.protocol == protocol:
             by_number.setdefault(port.port, port)
     return tuple(by_number.values())
 
@@ -117,6 +118,8 @@ def findings(
         field = f"spec.ports[{index}]"
         if port.protocol != "TCP":
             message = f"port {port.port} is {port.protocol}; headgate routes TCP ports only"
+            if port.protocol == "UDP":
+                message += ", and UDP ports for clients of a Gateway with a UDPRoute"
             yield Finding(key, Reason.NOT_ROUTED, f"{field}.protocol", message)
         elif port.port in front.unbindable:
             message = (

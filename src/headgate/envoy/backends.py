@@ -52,7 +52,7 @@ class BackendSources:
         return tuple(map(self._backend, refs))
 
     def _backend(self, ref: PortRef) -> RoutedPort:
-        protocol = self._protocols.get(ref, Protocol.HTTP)
+        protocol = Protocol.UDP if ref.is_udp else self._protocols.get(ref, Protocol.HTTP)
         return RoutedPort(ref, self.ready.get(ref, ()), protocol, self._root_protocols.get(ref, protocol))
 
     @cached_property

@@ -27,6 +27,7 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
     # Envoy answers TCP and gRPC probes by these gauges (`probes`).
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.{names.PROBES}/.*\.membership_(healthy|total)")),
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{cluster_stats.PENDING_OVERFLOW}")),
+    pb.StringMatcher(suffix=cluster_stats.DATAGRAMS_DROPPED),
     pb.StringMatcher(contains="rbac."),  # the RBAC counters of HTTP and network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(

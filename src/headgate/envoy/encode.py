@@ -249,7 +249,7 @@ class CommonResources:
             group.resources for service, group in self._groups.items() if self._allowed_sources.get(service) is None
         ]
         for view, hosts in self._mesh_view.gateways():
-            key = (self._kind, view.port.gateway, view.port.port)
+            key = (self._kind, names.gateway_port(view.port))
             own = self._memo.encode_group(key, outbound.of_gateway, view)
             all_hosts = self._memo.encode_hosts(key, self._mesh_view.host_sources(view.port), hosts)
             resources += [own.resources, all_hosts]

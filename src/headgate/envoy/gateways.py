@@ -1,19 +1,20 @@
 """Render Gateways: for each port, a listener on the Gateway's address and the route configurations of that listener."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy
+from msgspec import structs
+
+from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy, udp_proxy
 from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
-from headgate.envoy.names import GatewayRef
 from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute
 from headgate.envoy.route_filters import ListenerInfo
 from headgate.envoy.route_plan import Planner
 from headgate.envoy.traces import SpanResource
 from headgate.envoy.values import duration
-from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
+from headgate.model.routing import GatewayPort, HostRoutes, Protocol, Route, Split
 from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"
@@ -73,7 +74,10 @@ class ServerNamePlan(Value, frozen=True, kw_only=True):
 
 
 class PlannedListener(Value, frozen=True, kw_only=True):
-    """The listener of a Gateway port; `shares` has the clusters of a TCP port, empty on all other ports."""
+    """The listener of a Gateway port; `shares` has the clusters of a TCP or UDP port, empty on all other ports.
+
+    Sessions of a UDP port end after `idle_ms`; 0 means the default.
+    """
 
     name: str
     address: str
@@ -83,6 +87,8 @@ class PlannedListener(Value, frozen=True, kw_only=True):
     server_names: tuple[ServerNamePlan, ...] = ()
     clients: ClientsPlan | None = None
     traces: SpanResource | None = None
+    is_udp: bool = False
+    idle_ms: int = 0
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -93,8 +99,10 @@ class PlannedListener(Value, frozen=True, kw_only=True):
 
 def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
     """Plan the listener of a Gateway port, without its hosts."""
+    ref = names.gateway_port(port)
+    if port.protocol is Protocol.UDP:
+        return _plan_udp(planner, port)
     secrets, clients = _secrets(port), port.client_certificates
-    ref = GatewayRef(port.gateway, port.port)
     passed_on = {name.host for name in port.server_names}
     return PlannedListener(
         name=names.gateway(ref),
@@ -114,16 +122,37 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
     )
 
 
+def _plan_udp(planner: Planner, port: GatewayPort) -> PlannedListener:
+    """Plan the listener of a UDP port; the time of idle sessions is that of the first backend."""
+    targets = port.connections.split.targets if port.connections else ()
+    return PlannedListener(
+        name=names.gateway(names.gateway_port(port)),
+        address=port.address,
+        port=port.port,
+        shares=_sessions(_connections(planner, port, port.connections), names.no_endpoints(names.gateway_port(port))),
+        is_udp=True,
+        idle_ms=targets[0].resilience.timeouts.idle if targets else 0,
+    )
+
+
+def _sessions(shares: Iterable[ClusterWeight], without_endpoints: str) -> tuple[ClusterWeight, ...]:
+    """Return the clusters of sessions. Envoy counts the datagrams that it drops only where no cluster exists."""
+    return tuple(
+        structs.replace(share, cluster=names.MISSING) if share.cluster == without_endpoints else share
+        for share in shares
+    )
+
+
 def plan_wildcards(planner: Planner, port: GatewayPort) -> ScopePlan:
     """Plan the scope for all wildcards of a port, which are its hosts."""
-    name = names.gateway(GatewayRef(port.gateway, port.port))
+    name = names.gateway(names.gateway_port(port))
     plans = tuple(_host(planner, port, host_routes) for _, host_routes in sorted(port.hosts.items()))
     return ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=plans)
 
 
 def plan_host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> ScopePlan:
     """Plan the scope of a host that is no wildcard; of `port`, everything but its hosts is used."""
-    name = names.gateway(GatewayRef(port.gateway, port.port))
+    name = names.gateway(names.gateway_port(port))
     return ScopePlan(port=name, host=host_routes.host, hosts=(_host(planner, port, host_routes),))
 
 
@@ -166,6 +195,8 @@ def _virtual_host(plan: HostPlan, port: str) -> pb.VirtualHost:
 
 def listener(plan: PlannedListener) -> pb.Listener:
     """Return the listener of a port; with TLS, the client's SNI selects the certificate, or the clusters."""
+    if plan.is_udp:
+        return udp_proxy.listener(plan.name, plan.address, plan.port, plan.shares, plan.idle_ms)
     message = _plain(plan)
     if plan.address == "::":
         message.address.CopyFrom(wildcard_address(plan.address, plan.port))

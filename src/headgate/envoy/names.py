@@ -5,6 +5,7 @@ split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, i
 match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
 route/<namespace>/<service>/<port>/<rule>              cluster of a route object's rule on a Service port
 gateway/<namespace>/<gateway>/<port>                   listener of a port of a Gateway
+gateway-udp/<namespace>/<gateway>/<port>               listener of a UDP port of a Gateway; its clusters begin so too
 gateway/<namespace>/<gateway>/<port>/<host>            scope of a host, with its routes; `*` for all wildcards
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>/<namespace>/<name>/<number>
 .../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
@@ -51,7 +52,7 @@ from typing import NamedTuple, TypeAlias
 from headgate.kinds import GATEWAY
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # part of this module's interface
 from headgate.model.edge_tls import BackendTls
-from headgate.model.routing import PortRef, Protocol
+from headgate.model.routing import GatewayPort, PortRef, Protocol
 from headgate.resources.meta import Key
 
 PROXY = "proxy"
@@ -73,7 +74,7 @@ IDENTITY = "identity"
 ROOTS = "roots"
 SYSTEM_ROOTS = "roots/system"
 TRAFFIC_SPLIT = "TrafficSplit"
-_GATEWAY = "gateway"
+_GATEWAY, _UDP_GATEWAY = "gateway", "gateway-udp"
 MIRROR = "mirror/"
 """How the name of each mirror cluster begins."""
 _MATCH = "match"
@@ -81,7 +82,7 @@ _BY = "/by/"
 _MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)")
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
-_RULE = re.compile(r"(?:^|/)(?:route|gateway)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
+_RULE = re.compile(r"(?:^|/)(?:route|gateway|gateway-udp)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
 
 
 class GatewayRef(NamedTuple):
@@ -90,6 +91,7 @@ class GatewayRef(NamedTuple):
     gateway: str
     port: int
     host: str = ""
+    is_udp: bool = False
 
 
 class InboundRef(NamedTuple):
@@ -142,7 +144,13 @@ def is_host_scope(name: str) -> bool:
 
 def gateway(ref: GatewayRef) -> str:
     """Return the name of a Gateway port's listener, or of a host's scope."""
-    return f"{_GATEWAY}/{ref.gateway}/{ref.port}{f'/{ref.host}' if ref.host else ''}"
+    first = _UDP_GATEWAY if ref.is_udp else _GATEWAY
+    return f"{first}/{ref.gateway}/{ref.port}{f'/{ref.host}' if ref.host else ''}"
+
+
+def gateway_port(port: GatewayPort) -> GatewayRef:
+    """Return the reference to a Gateway port."""
+    return GatewayRef(port.gateway, port.port, is_udp=port.protocol is Protocol.UDP)
 
 
 def is_host_of(port: str, name: str) -> bool:
@@ -250,15 +258,15 @@ def is_mirror(name: str) -> bool:
 def parse_gateway(name: str) -> GatewayRef | None:
     """Return the Gateway port that a resource belongs to; None for other resources."""
     parts = name.split("/", maxsplit=_PARTS_OF_A_PORT)
-    if len(parts) < _PARTS_OF_A_PORT or parts[0] != _GATEWAY:
+    if len(parts) < _PARTS_OF_A_PORT or parts[0] not in {_GATEWAY, _UDP_GATEWAY}:
         return None
-    return GatewayRef(f"{parts[1]}/{parts[2]}", int(parts[3]))
+    return GatewayRef(f"{parts[1]}/{parts[2]}", int(parts[3]), is_udp=parts[0] == _UDP_GATEWAY)
 
 
 def parse_rule(name: str) -> Key | None:
     """Return the route object whose rule a cluster belongs to; None for other clusters."""
     parts = name.split("/")
-    if len(parts) < _PARTS_OF_A_RULE or parts[0] not in {_GATEWAY, "route"}:
+    if len(parts) < _PARTS_OF_A_RULE or parts[0] not in {_GATEWAY, _UDP_GATEWAY, "route"}:
         return None
     return Key(GATEWAY, *parts[_PARTS_OF_A_PORT : _PARTS_OF_A_RULE - 1])
 
@@ -275,7 +283,7 @@ def rule_in(text: str) -> tuple[Key, str] | None:
 def parse(name: str) -> PortRef | None:
     """Return the Service port that a resource belongs to; None for Gateways and the proxy's own listeners."""
     parts = name.split("/", maxsplit=_PARTS_OF_A_PORT)
-    if len(parts) < _PARTS_OF_A_PORT or parts[0] == _GATEWAY:
+    if len(parts) < _PARTS_OF_A_PORT or parts[0] in {_GATEWAY, _UDP_GATEWAY}:
         return None
     _, namespace, service, port = parts[:_PARTS_OF_A_PORT]
     return PortRef(f"{namespace}/{service}", int(port))

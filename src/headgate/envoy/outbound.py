@@ -26,7 +26,6 @@ from headgate.envoy import (
 from headgate.envoy.backends import Backends, RoutedPort
 from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
-from headgate.envoy.names import GatewayRef
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.envoy.planned_routes import ClusterWeight, RoutePlan
 from headgate.envoy.route_plan import Planner, plan_service_port
@@ -265,7 +264,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
         name = names.secret(shown.secret)
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
     if clients := port.client_certificates:
-        name = names.authorities_of(GatewayRef(port.gateway, port.port))
+        name = names.authorities_of(names.gateway_port(port))
         yield Part(SECRET, name, secrets.roots, (name, clients.authorities))
 
 
@@ -278,7 +277,7 @@ def of_host(view: HostView) -> Iterator[Part]:
 
 
 def _planner(port: GatewayPort, backends: Iterable[RoutedPort], settings: ServiceSettings) -> Planner:
-    indexed, ref = Backends(backends), GatewayRef(port.gateway, port.port)
+    indexed, ref = Backends(backends), names.gateway_port(port)
     return Planner(ref, indexed.ready, indexed.protocols, domain=settings.tls_domain, opaque=indexed.opaque)
 
 

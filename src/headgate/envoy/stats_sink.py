@@ -54,6 +54,8 @@ def add_stats_sink(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None
     config.stats_matcher.inclusion_list.patterns.extend([pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}."), sizes])
     regex = rf"^cluster\.((.+)\{cluster_stats.BODY_SIZE})$"
     config.stats_tags.append(pb.TagSpecifier(tag_name=cluster_stats.SIZES_CLUSTER, regex=regex))
+    regex = rf"^udp\.((.+)\{cluster_stats.DATAGRAMS_DROPPED})$"
+    config.stats_tags.append(pb.TagSpecifier(tag_name=cluster_stats.DROPPED_CLUSTER, regex=regex))
     sink = pb.pack(_sink(message.node.id, cluster))
     message.stats_sinks.append(pb.StatsSink(name="envoy.stat_sinks.open_telemetry", typed_config=sink))
 
@@ -83,6 +85,7 @@ def _metric_conversions() -> pb.XdsMatcher:
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(cluster_stats.PENDING_OVERFLOW)), _renamed(cluster_stats.COPIES_DROPPED)),
         (_suffix(cluster_stats.BODY_SIZE), _renamed(cluster_stats.RESPONSE_SIZES)),
+        (_suffix(cluster_stats.DATAGRAMS_DROPPED), _renamed(traffic_stats.FAILED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
             pb.OpenTelemetrySink.DropAction(),

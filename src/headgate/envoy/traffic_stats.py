@@ -11,8 +11,9 @@ mesh.flagged      cluster, pod, code       requests with one of Envoy's response
 mesh.attempts     cluster, pod, code       attempts at a server in which no program answered: no connection, or no
                                            response on it. The request may have been repeated at another server, and
                                            then counts there
-mesh.connections  cluster, pod             connections that reached a server, on ports that are not HTTP
-mesh.failed       cluster, pod             connections that reached no server
+mesh.connections  cluster, pod             connections that reached a server, on ports that are not HTTP; sessions of UDP that
+                                           ended
+mesh.failed       cluster, pod             connections that reached no server; dropped datagrams (`cluster_stats`)
 mesh.sent         cluster, pod             bytes from client to server, counted when a connection ends
 mesh.received     cluster, pod             bytes from server to client, counted when a connection ends
 
@@ -74,6 +75,7 @@ _HOSTNAME = "%UPSTREAM_HOST_NAME%"  # the address, if the endpoint has no hostna
 _POD = ("pod", f"{_HOSTNAME}{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA_KEY}:backend)%")
 _CLUSTER = "%UPSTREAM_CLUSTER%"
+_SESSION_CLUSTER = "%DYNAMIC_METADATA(udp.proxy.session:cluster_name)%"  # `_CLUSTER` is empty for UDP
 _ROUTE_AND_CLUSTER = f"%ROUTE_NAME%{_CLUSTER}"
 SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
 """The attributes that describe the endpoint of a request."""
@@ -199,6 +201,12 @@ def upstream_requests() -> list[pb.AccessLog]:
 def connections(name: str) -> list[pb.AccessLog]:
     """Return the loggers that count the connections of a TCP listener, for `log_connections`."""
     return _connections(_upstream(_CLUSTER), failed=_upstream(name))
+
+
+def sessions() -> list[pb.AccessLog]:
+    """Return the logger that counts the sessions of a UDP listener, when they end; Envoy knows no earlier moment."""
+    attributes = (("cluster", f"{_SESSION_CLUSTER} {_BACKEND[1]}"), _POD)
+    return [_logger([_counter(CONNECTIONS, attributes), *_bytes(attributes)], _of_kind(pb.AccessLogType.UdpSessionEnd))]
 
 
 def passthrough_connections(name: str) -> list[pb.AccessLog]:

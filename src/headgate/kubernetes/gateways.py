@@ -60,7 +60,7 @@ class GatewayProxies:
 
     def __init__(self, store: Store, options: SidecarOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.findings: Latest[tuple[Finding, ...]] = Latest(())
-        self.set_ports: Mapping[str, frozenset[int]] = {}
+        self.set_ports: Mapping[str, frozenset[tuple[int, bool]]] = {}
         self._store = store
         self._options = options
         self._steps = Steps(clock)
@@ -198,17 +198,22 @@ class GatewayProxies:
                 continue
 
 
-def set_ports(outcomes: Iterable[GatewayOutcome]) -> Mapping[str, frozenset[int]]:
-    """Return the ports of the served listeners of ListenerSets, by the `namespace/name` of their Gateway."""
-    ports: dict[str, set[int]] = defaultdict(set)
+def set_ports(outcomes: Iterable[GatewayOutcome]) -> Mapping[str, frozenset[tuple[int, bool]]]:
+    """Return the ports (`Listener.socket`) of the served listeners of ListenerSets, by the `namespace/name` of their Gateway."""
+    ports: dict[str, set[tuple[int, bool]]] = defaultdict(set)
     for outcome in outcomes:
         if outcome.sets is None:
-            ports[outcome.gateway].update(listener.port for listener in outcome.listeners if listener.is_served)
+            ports[outcome.gateway].update(
+                (listener.port, listener.is_udp) for listener in outcome.listeners if listener.is_served
+            )
     return {gateway: frozenset(numbers) for gateway, numbers in ports.items() if numbers}
 
 
 def gateway_objects(
-    gateway: Gateway, parameters: Parameters, options: SidecarOptions, more_ports: AbstractSet[int] = frozenset()
+    gateway: Gateway,
+    parameters: Parameters,
+    options: SidecarOptions,
+    more_ports: AbstractSet[tuple[int, bool]] = frozenset(),
 ) -> tuple[Object, Object, Object]:
     """Return the Deployment, the PodDisruptionBudget and the Service of a Gateway; ListenerSets have `more_ports`."""
     name, added = _name(gateway), gateway.spec.infrastructure
@@ -218,8 +223,13 @@ def gateway_objects(
     spec = {"serviceAccountName": GATEWAY_ACCOUNT, **gateway_pod(options, parameters.resources)}
     selector = pod_selector(_PROGRAM, name)
     ports = [
-        {"name": f"port-{port}", "port": port, "targetPort": gateway_pod_port(port), "protocol": "TCP"}
-        for port in sorted({*more_ports, *(listener.port for listener in gateway.spec.listeners)})
+        {
+            "name": f"{'udp' if is_udp else 'port'}-{port}",
+            "port": port,
+            "targetPort": gateway_pod_port(port),
+            "protocol": "UDP" if is_udp else "TCP",
+        }
+        for port, is_udp in sorted({*more_ports, *(listener.socket for listener in gateway.spec.listeners)})
     ]
     return (
         *proxy_objects(metadata, annotations, spec),

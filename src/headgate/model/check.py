@@ -8,14 +8,14 @@ from headgate.model.access import Access
 from headgate.model.hash_slots import TOTAL
 from headgate.model.identities import parse_id
 from headgate.model.mutual_tls import TlsMode
-from headgate.model.routing import GatewayPort, Mesh, PortRef, Route, Split, Workload
+from headgate.model.routing import GatewayPort, Mesh, PortRef, Protocol, Route, Split, Workload
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:
     """Return the violated invariants of a mesh, one sentence each."""
     with_entry = {entry.ref for entry in mesh.endpoints}
     dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
-    offered = {(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
+    offered = {PortRef(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
     wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.all_tables if table.ref not in offered]
     tables = [(str(table.ref), table.routes) for table in mesh.all_tables]
     tables += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
@@ -135,4 +135,6 @@ def _bound(mesh: Mesh) -> Iterator[str]:
     for front in mesh.frontends:
         if front.address:
             yield from (f"{front.address}:{port}" for port in front.ports)
-    yield from (f"{port.address}:{port.port}" for port in mesh.gateways)
+    yield from (
+        f"{port.address}:{port.port}{'/UDP' if port.protocol is Protocol.UDP else ''}" for port in mesh.gateways
+    )

@@ -23,13 +23,14 @@ from headgate.shared_map import SharedMap
 
 
 class PortRef(NamedTuple):
-    """A port number of a service (`namespace/name`). Clients connect to it, and splits send shares of traffic to it."""
+    """A TCP port of a service (`namespace/name`), to which clients and splits send traffic, or a UDP port for UDPRoutes only."""
 
     service: str
     port: int
+    is_udp: bool = False
 
     def __str__(self) -> str:
-        return f"{self.service}:{self.port}"
+        return f"{self.service}:{self.port}{'/UDP' if self.is_udp else ''}"
 
 
 class Protocol(enum.Enum):
@@ -41,6 +42,7 @@ class Protocol(enum.Enum):
     TCP = "tcp"
     TCP_SERVER_FIRST = "tcp-server-first"
     TLS = "tls"  # proxies forward the encrypted bytes without decrypting them
+    UDP = "udp"  # of ports of Gateways only; proxies forward datagrams
 
     @property
     def is_http(self) -> bool:
@@ -313,7 +315,7 @@ class GatewayPort(Value, frozen=True, kw_only=True):
     """A port of a Gateway (`namespace/name`) on the Gateway's own address. HTTP and HTTPS ports have `hosts`, by name.
 
     `tls` has pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
-    Clients of all listeners that end TLS present `client_certificates`, if any. TCP ports have one route, `connections`. With TLS
+    Clients of all listeners that end TLS present `client_certificates`, if any. TCP and UDP ports have one route, `connections`. With TLS
     listeners, `server_names` has those of their connections, sorted.
     Backends with `Target.tls` get the certificate `client`.
     """

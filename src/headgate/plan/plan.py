@@ -192,7 +192,7 @@ def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[R
     for request_class in classes:
         entry, causes = request_class.entry, tuple(_route_causes(request_class, world))
         effect = request_class.before, request_class.after, causes, request_class.example is None
-        groups.setdefault((entry.kind, entry.name, entry.port, *effect), []).append(request_class)
+        groups.setdefault((entry.kind, entry.name, entry.port, entry.transport, *effect), []).append(request_class)
     secure = {(port.gateway, port.port) for port in world.after.mesh.gateways if port.tls or port.server_names}
     for items in groups.values():
         yield _request_change(items, world, secure=(items[0].entry.name, items[0].entry.port) in secure)

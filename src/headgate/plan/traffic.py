@@ -37,7 +37,7 @@ ROUTE_STEPS = 8
 class Entry(Answer, frozen=True, kw_only=True, order=True):
     """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`.
 
-    With `consumer`, the requests are those of clients in this namespace, which has routes of its own for the Service.
+    A Gateway may have a TCP port and a UDP port with one number. With `consumer`, the requests are those of clients in this namespace, which has routes of its own for the Service.
     """
 
     kind: typing.Literal["Gateway", "Service"]
@@ -45,12 +45,14 @@ class Entry(Answer, frozen=True, kw_only=True, order=True):
     port: int
     host: str = ""
     consumer: str = ""
+    transport: typing.Literal["TCP", "UDP"] = "TCP"
 
     def __str__(self) -> str:
         """Return the entry in words."""
         host = f", host {self.host}" if self.host and self.host != "*" else ""
         clients = f", clients of namespace {self.consumer}" if self.consumer else ""
-        return f"{self.kind} {self.name}:{self.port}{host}{clients}"
+        suffix = "/UDP" if self.transport == "UDP" else ""
+        return f"{self.kind} {self.name}:{self.port}{suffix}{host}{clients}"
 
 
 class RequestClass(Value, frozen=True, kw_only=True):
@@ -103,8 +105,10 @@ def request_classes(before: Mesh, after: Mesh, work: Work | None = None) -> Iter
     changed = {ref for ref in old.keys() | new.keys() if bool(old.get(ref)) != bool(new.get(ref))}
     context = _Context((old, new), changed, work)
     yield from _at_services(before, after, context)
-    ports = {(port.gateway, port.port): port for port in before.gateways}
-    later = {(port.gateway, port.port): port for port in after.gateways}
+    ports, later = (
+        {(port.gateway, port.port, port.protocol is Protocol.UDP): port for port in mesh.gateways}
+        for mesh in (before, after)
+    )
     for place in sorted(ports.keys() | later.keys()):
         yield from _at_gateway(ports.get(place), later.get(place), context)
 
@@ -155,7 +159,8 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         return
     sides = [_connections(port, ready) for port, ready in zip((old, new), context.ready, strict=True)]
     if any(sides):
-        entry = Entry(kind="Gateway", name=some.gateway, port=some.port)
+        transport: typing.Literal["TCP", "UDP"] = "UDP" if some.protocol is Protocol.UDP else "TCP"
+        entry = Entry(kind="Gateway", name=some.gateway, port=some.port, transport=transport)
         was, now = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
         yield from _compared(entry, (was, now), Solver(Setting(edge=True), work=context.work))
         return

@@ -63,6 +63,9 @@ def example_command(entry: Entry, request: Request, caller: str = "", *, secure:
         return ""
     elif (account := parse_id(caller)) and not is_gateway(account.namespace, account.name):
         options += [f"--from serviceaccount/{account.name}", f"-n {account.namespace}"]
+    if entry.transport == "UDP":
+        host, colon, _ = request.authority.partition(":")
+        return " ".join([f"headgate explain udp://{host}{colon or ':'}{entry.port}", *options])
     url = f"{_SCHEMES[secure]}://{request.authority}{request.target}"
     method = "" if request.method == "GET" else f"{request.method} "
     return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])

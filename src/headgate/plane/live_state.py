@@ -11,6 +11,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.history.revisions import Log
 from headgate.latest import Latest, until
 from headgate.model.localhost_names import LocalhostName, shortest_names
+from headgate.model.routing import Protocol
 from headgate.objects.ports import Store
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
@@ -121,13 +122,17 @@ class LiveState:
         return by_service
 
     def gateways(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the addresses of each Gateway by port: `{"default/shop": {"8443": "127.77.0.10:8443"}}`."""
+        """Return the addresses of each Gateway by port: `{"default/shop": {"8443": "127.77.0.10:8443"}}`.
+
+        A UDP port has the key `53/UDP` and such an address.
+        """
         compiled, published = self.loop.compiled.get(), self.loop.published
         by_gateway: dict[str, dict[str, str]] = {}
         for port in compiled.mesh.gateways if compiled else ():
             ports = by_gateway.setdefault(port.gateway, {})
+            suffix = "/UDP" if port.protocol is Protocol.UDP else ""
             if address := published(port.address, port.port) if port.address else "":
-                ports[str(port.port)] = f"{address}:{port.port}"
+                ports[f"{port.port}{suffix}"] = f"{address}:{port.port}{suffix}"
         return by_gateway
 
     @property

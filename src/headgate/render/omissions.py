@@ -32,6 +32,7 @@ class OmissionReason(enum.Enum):
     SERVER_NAME = "ServerName"
     STICKY = "Sticky"
     TIMEOUT = "Timeout"
+    UDP = "UDP"
 
 
 class Omission(Value, frozen=True, kw_only=True, order=True):

@@ -149,6 +149,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             *omissions,
             *_server_name_omissions(mesh, chosen),
             *_consumer_omissions(mesh, chosen),
+            *_udp_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
             *filter_omissions(_routes(by_number.values())),
             *tls_omissions(
@@ -177,7 +178,7 @@ def _by_name(ref: PortRef, domain: str) -> tuple[Endpoint, ...]:
 
 def _chosen_ports(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
     for port in mesh.gateways:
-        if chosen.has_gateway(port.gateway) and port.protocol is not Protocol.TLS:
+        if chosen.has_gateway(port.gateway) and port.protocol not in {Protocol.TLS, Protocol.UDP}:
             yield _of_gateway(port, chosen.address)
     fronts = {front.service: front for front in mesh.frontends}
     for table in mesh.tables:
@@ -239,6 +240,20 @@ def _consumer_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
                     reason=OmissionReason.CONSUMER_ROUTE,
                     message=f"clients of namespace {consumer.namespace} get the routes of all clients; use a sidecar",
                 )
+
+
+def _udp_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
+    """Yield an omission for each UDP port: rendered proxies forward no datagrams."""
+    for port in mesh.gateways:
+        route = port.connections
+        if chosen.has_gateway(port.gateway) and port.protocol is Protocol.UDP and route and route.origin:
+            yield Omission(
+                origin=route.origin,
+                where=f"UDP port {port.port}",
+                what="",
+                reason=OmissionReason.UDP,
+                message="datagrams are not forwarded; use Envoy for this Gateway",
+            )
 
 
 def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -> ProxyPort:

@@ -16,7 +16,7 @@ PLAIN = "the Service itself (no route)"
 GATEWAY_CALLER = "the gateway"
 PortProtocol: TypeAlias = Annotated[
     str,
-    Meta(extra_json_schema={"enum": ["http", "http2", "http-any", "tcp", "tcp-server-first", "tls", ""]}),
+    Meta(extra_json_schema={"enum": ["http", "http2", "http-any", "tcp", "tcp-server-first", "tls", "udp", ""]}),
 ]
 """The protocol of a port in the words of `appProtocol`; empty for an unknown host."""
 

@@ -21,6 +21,7 @@ from headgate.resources.gateway_api import (
     reference_grant,
     tcp_route,
     tls_route,
+    udp_route,
 )
 from headgate.resources.kind import Kind, split_api_version
 from headgate.resources.kind_set import KindSet
@@ -50,6 +51,7 @@ KINDS = (
     tcp_route.KIND,
     tls_route.KIND,
     backend_tls_policy.KIND,
+    udp_route.KIND,
     reference_grant.KIND,
     authorization_policy.KIND,
     traffic_split.KIND,

@@ -12,6 +12,9 @@ from headgate.kinds import names_of
 from headgate.resources.meta import Value
 
 PORTS = {"http": 80, "https": 443}
+"""The default port of each scheme."""
+UDP = "udp"
+"""The scheme for datagrams to a port of a Gateway: `udp://edge:53`."""
 _GATEWAYS = names_of("Gateway").words
 CallerKind: TypeAlias = Literal[
     "Pod",
@@ -63,17 +66,19 @@ class RequestSpec(Value, frozen=True, kw_only=True):
 
 def check(spec: RequestSpec) -> None:
     """Check the parts of a request that need no comparison with objects. Raises BadRequest."""
-    url_parts(spec.url)
+    if url_parts(spec.url).scheme == UDP and not spec.via:
+        raise BadRequest("via", "headgate routes UDP for clients of Gateways only; name one by gateway/NAME")
     read_client(spec.caller, spec.namespace)
     gateway_name(spec)
 
 
 def url_parts(url: str) -> SplitResult:
-    """Return the parts of an HTTP URL; the scheme may be left out. Raises BadRequest."""
+    """Return the parts of an HTTP URL, or of `udp://HOST:PORT`; the scheme `http` may be left out. Raises BadRequest."""
     mistake = BadRequest("url", f"{url!r} is not an HTTP URL; write a URL like http://website:8080/")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        usable = parts.scheme in PORTS and parts.hostname and parts.port != 0
+        has_port = parts.port != 0 if parts.scheme in PORTS else parts.scheme == UDP and parts.port
+        usable = parts.hostname and has_port
     except ValueError as error:  # the port, or the IPv6 address in brackets, is invalid
         raise mistake from error
     if not usable:

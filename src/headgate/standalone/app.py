@@ -25,6 +25,7 @@ from headgate.identity.issuers import Issuer
 from headgate.identity.keys import FileKeyStore
 from headgate.identity.pem import PemIssuer
 from headgate.latest import Latest
+from headgate.model.routing import Protocol
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.option import parse_collector
@@ -193,11 +194,16 @@ async def _serve_networks(setup: Setup, live_state: LiveState, stack: AsyncExitS
 
 
 async def _open_portal(portal: Portal, live_state: LiveState) -> None:
-    """Let the machine reach the gateway's HTTP proxy, Services, Gateways, and the pods with sidecars, until canceled."""
+    """Let the machine reach the gateway's HTTP proxy, Services, Gateways, and the pods with sidecars, until canceled.
+
+    UDP ports of Gateways are for the pods only.
+    """
     async for compiled in live_state.loop.compiled.changes():
         mesh = compiled.mesh if compiled else None
         services = ((front.address, port) for front in (mesh.frontends if mesh else ()) for port in front.ports)
-        gateways = ((port.address, port.port) for port in (mesh.gateways if mesh else ()))
+        gateways = (
+            (port.address, port.port) for port in (mesh.gateways if mesh else ()) if port.protocol is not Protocol.UDP
+        )
         pods = ((pod.address, port.port) for pod in (mesh.workloads if mesh else ()) for port in pod.ports)
         await portal.open({*services, *gateways, *pods})
 

@@ -3,11 +3,12 @@
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.make import objects
 from tests.make.objects import Object
 from tests.make.strategies import ORDERS, picked, subsets
 from tests.properties.worlds import EVENLY, MOSTLY, NAMESPACES, SELDOM, TIMES, World, keyed, named, worlds
 
-SERVICES = ("a", "b", "c", "a", "b", "c", "svc", "gone")
+SERVICES = ("a", "b", "c", "a", "b", "c", "svc", "gone", "dns")
 PORTS = (8080, 8080, 80)
 PERCENTS: tuple[Object, ...] = (
     {},
@@ -39,7 +40,7 @@ PARENTS = picked(
     ({}, {}, {"sectionName": "l0"}, {"port": 8080}),
 )
 ROUTE_FIELDS = picked(
-    (False, False, False, True),
+    ("HTTPRoute", "HTTPRoute", "HTTPRoute", "TLSRoute", "UDPRoute"),
     NAMESPACES,
     TIMES,
     subsets(("*.example", "a.example", "b.example", "other.org"), most=3),
@@ -50,6 +51,7 @@ GATEWAY_FIELDS = picked(
     subsets(("", "*.example", "a.example"), least=1),
     *((8080, 8080, 9090), EVENLY) * 3,
     SELDOM,
+    EVENLY,
     ("10.2.0.1", "10.2.0.1", "10.2.0.2", "10.0.0.1", ""),
     TIMES,
 )
@@ -66,6 +68,11 @@ SET_FIELDS = picked(
 )
 ALLOWED_SETS = st.sampled_from(({}, {"from": "Same"}, {"from": "All"}, {"from": "All"}))
 TLS_HOSTS = st.sampled_from(subsets(("", "*.example", "a.example"), most=2))
+DNS = (
+    objects.service("dns", {"name": "dns", "port": 8080, "protocol": "UDP"}, clusterIP="None"),
+    objects.endpoint_slice("dns", ["10.1.9.1"], {"dns": 5353}),
+)
+"""A Service with a UDP port, which UDPRoutes may name."""
 
 
 def reference(name: str, port: int, is_elsewhere: bool, namespace: str, is_unknown: bool) -> Object:
@@ -113,12 +120,13 @@ def parent(of: tuple[Any, ...]) -> Object:
 
 @st.composite
 def routes(draw: st.DrawFn, name: str) -> Object:
-    """Draw an HTTPRoute or a TLSRoute with one parent."""
-    is_tls, namespace, created, hosts, size = draw(ROUTE_FIELDS)
-    if is_tls:
+    """Draw an HTTPRoute, a TLSRoute or a UDPRoute with one parent."""
+    kind, namespace, created, hosts, size = draw(ROUTE_FIELDS)
+    if kind != "HTTPRoute":
         rule = {"backendRefs": [reference(*target) | weight for *target, weight in (draw(BACKENDS),)]}
-        spec = {"parentRefs": [{"name": "edge"}], "hostnames": list(hosts), "rules": [rule]}
-        return named("TLSRoute", namespace, name, spec=spec, metadata={"creationTimestamp": created})
+        spec = {"parentRefs": [{"name": "edge"}], "rules": [rule]}
+        spec |= {"hostnames": list(hosts)} if kind == "TLSRoute" else {}
+        return named(kind, namespace, name, spec=spec, metadata={"creationTimestamp": created})
     spec = {
         "parentRefs": [parent(draw(PARENTS))],
         "hostnames": list(hosts),
@@ -130,7 +138,7 @@ def routes(draw: st.DrawFn, name: str) -> Object:
 @st.composite
 def gateways(draw: st.DrawFn, name: str) -> list[Object]:
     """Draw a Gateway, or none."""
-    exists, hosts, *ports, has_tcp, address, created = draw(GATEWAY_FIELDS)
+    exists, hosts, *ports, has_tcp, has_udp, address, created = draw(GATEWAY_FIELDS)
     listeners = [
         {"name": f"l{index}", "port": ports[2 * index], "protocol": "HTTP"}
         | ({"hostname": host} if host else {})
@@ -139,6 +147,8 @@ def gateways(draw: st.DrawFn, name: str) -> list[Object]:
     ]
     if has_tcp:
         listeners.append({"name": "raw", "port": 9090, "protocol": "TCP"})
+    if has_udp:
+        listeners.append({"name": "datagrams", "port": 9090, "protocol": "UDP"})
     listeners += [
         {"name": f"tls{index}", "port": 8443, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
         | ({"hostname": host} if host else {})

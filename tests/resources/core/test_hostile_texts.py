@@ -57,6 +57,7 @@ UNCHECKED = {
     ),
     "TCPRoute": ("spec.parentRefs[0].name",),
     "TLSRoute": ("spec.parentRefs[0].name",),
+    "UDPRoute": ("spec.parentRefs[0].name",),
     "ReferenceGrant": ("spec.to[0].name",),
     "BackendTLSPolicy": ("spec.options", "spec.targetRefs[0].name", "spec.validation.caCertificateRefs[0].name"),
 }

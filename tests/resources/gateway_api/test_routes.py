@@ -11,6 +11,7 @@ from headgate.resources.gateway_api.http_route import HTTPRoute
 from headgate.resources.gateway_api.routes import Fraction
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.gateway_api.tls_route import TLSRoute
+from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
 
 GROUP = "gateway.networking.k8s.io"
 RULE = "spec.rules[0]"
@@ -96,6 +97,8 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         edge_route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"),
         edge_route(TO_DB, kind="TLSRoute", hostnames=["db.example.com", "*.example.com"]),
         edge_route(TO_DB, kind="TLSRoute", version="v1alpha2"),
+        edge_route(TO_DB, kind="UDPRoute"),
+        edge_route(TO_DB, kind="UDPRoute", version="v1alpha2"),
         edge_route(web_rule(name="one"), web_rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
     ],
 )
@@ -208,6 +211,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
             "must be one of ResponseHeaderModifier, RequestHeaderModifier, RequestMirror, ExtensionRef",
         ),
         (edge_route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
+        (edge_route({}, kind="UDPRoute"), f"{RULE}.backendRefs", "is missing"),
         (edge_route(TO_DB, kind="TLSRoute", hostnames=["1.2.3.4"]), "spec.hostnames[0]", "is an address"),
         ({**edge_route(web_rule()), "sepc": {}}, "sepc", "is not a field; did you mean spec?"),
         (
@@ -314,3 +318,6 @@ def test_each_kind_decodes_to_its_type():
     tls = decode(edge_route(TO_DB, kind="TLSRoute", hostnames=["db.example.com"], version="v1alpha3"))
     assert isinstance(tls, TLSRoute)
     assert tls.spec.hostnames == ("db.example.com",)
+    udp = decode(edge_route(TO_DB, kind="UDPRoute", version="v1alpha2"))
+    assert isinstance(udp, GatewayUDPRoute)
+    assert udp.spec.rules[0].backend_refs[0].name == "db"

@@ -40,6 +40,7 @@ _FAILURES = {
     ),  # gRPC clients see 503 as UNAVAILABLE
     "TCPRoute": _CLOSED,
     "TLSRoute": _CLOSED,
+    "UDPRoute": Failure(503, "dropped", "dropped"),
 }
 
 
@@ -79,7 +80,7 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
 
     An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
     root of a split is replaced by the split's backends (D13). Without a weight above 0, all traffic gets 500. For gRPC
-    calls the error is UNAVAILABLE, and TCP connections are closed.
+    calls the error is UNAVAILABLE, TCP connections are closed, and datagrams are dropped.
     """
     weights: dict[Share, Fraction] = defaultdict(Fraction)
     roots: dict[Share, set[str]] = defaultdict(set)

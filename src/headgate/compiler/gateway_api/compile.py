@@ -8,11 +8,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.compiler.gateway_api import backend_tls
-from headgate.compiler.gateway_api.gateways import ANY_HOST, GatewayState, ListenerPlan
+from headgate.compiler.gateway_api.gateways import ANY_HOST
+from headgate.compiler.gateway_api.outcomes import OutcomeInputs, outcome, outcome_inputs, refused_outcomes
 from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.served_ports import ServedPort
-from headgate.compiler.gateway_api.statuses import OutcomePlace, gateway_outcome, refused_outcome
 from headgate.compiler.report import Finding, GatewayOutcome
 from headgate.compiler.unreachable_routes import RouteList, unreachable
 from headgate.memo import Stages
@@ -23,6 +23,7 @@ from headgate.shared_map import SharedMap, replaced
 
 Routes = tuple[CompiledRoute, ...]
 _NONE: SharedMap[str, Routes] = SharedMap()
+_WITH_ONE_ROUTE = {"TCP": Protocol.TCP, "UDP": Protocol.UDP}
 
 
 class RouteGroups(NamedTuple):
@@ -226,7 +227,8 @@ def gateway_ports(
         client = parents.states[served.gateway].client
         own_policies = backend_tls.at_gateway(policies, client)
         name, place = f"{served.gateway.namespace}/{served.gateway.name}", next(iter(served.plans))
-        if "TCP" in served.protocols:
+        protocol = next((_WITH_ONE_ROUTE[name] for name in served.protocols if name in _WITH_ONE_ROUTE), None)
+        if protocol:
             attached = [route for several in groups.by_place.get(place, _NONE).values() for route in several]
             if attached:
                 route = backend_tls.oldest_connections(attached, own_policies)
@@ -234,7 +236,7 @@ def gateway_ports(
                     gateway=name,
                     address=served.address,
                     port=served.port,
-                    protocol=Protocol.TCP,
+                    protocol=protocol,
                     connections=route,
                     client=client,
                 )
@@ -288,81 +290,6 @@ def _server_names(served: ServedPort, groups: RouteGroups, policies: backend_tls
     return tuple(by_name[host] for host in sorted(by_name))
 
 
-class OutcomeInput(NamedTuple):
-    """What the status of a Gateway or ListenerSet depends on: its plans, and the number of routes by listener.
-
-    `ports` has the ports of its Gateway that proxies serve, and `sets` the number of ListenerSets with a listener that is served;
-    it is None for a ListenerSet.
-    """
-
-    gateway: Key
-    state: GatewayState
-    plans: tuple[ListenerPlan, ...]
-    attached: tuple[int, ...]
-    ports: frozenset[int]
-    sets: int | None = None
-
-
-class OutcomeInputs(NamedTuple):
-    """The arguments of `outcome` for each Gateway and ListenerSet, and what they were made from.
-
-    `served` has the ports of Gateways that proxies serve, by `namespace/name` and number.
-    """
-
-    parents: Parents | None
-    counts: Mapping[Place, int]
-    served: frozenset[tuple[str, int]]
-    inputs: Mapping[Key, tuple[Key, OutcomeInput]]
-
-
-def outcome_inputs(
-    last: OutcomeInputs, parents: Parents, counts: Mapping[Place, int], served: frozenset[tuple[str, int]]
-) -> OutcomeInputs:
-    """Return the arguments of `outcome`. If only `counts` differs from `last`, only the inputs with other numbers are new."""
-    if last.parents is parents and last.served == served:
-        changed, _ = replaced(last.counts, counts)
-        renewed = dict(last.inputs)
-        for key in {place[0] for place in changed}:
-            if isinstance(key, Key) and key in renewed:
-                renewed[key] = key, renewed[key][1]._replace(attached=_attached(parents, key, counts))
-        return OutcomeInputs(parents, counts, served, renewed)
-    by_gateway: dict[str, set[int]] = defaultdict(set)
-    for name, port in served:
-        by_gateway[name].add(port)
-    inputs: dict[Key, tuple[Key, OutcomeInput]] = {}
-    for gateway, state in parents.states.items():
-        sets = parents.attached_sets[gateway]
-        ports = frozenset(by_gateway[f"{gateway.namespace}/{gateway.name}"])
-        accepted = sum(any(plan.served for plan in parents.plans[key]) for key in sets) if not state.refusals else 0
-        for key in (gateway, *sets):
-            number = accepted if key == gateway else None
-            attached = _attached(parents, key, counts)
-            inputs[key] = key, OutcomeInput(gateway, state, parents.plans[key], attached, ports, number)
-    return OutcomeInputs(parents, counts, served, inputs)
-
-
-def _attached(parents: Parents, key: Key, counts: Mapping[Place, int]) -> tuple[int, ...]:
-    """Return the number of routes of each listener of a Gateway or ListenerSet."""
-    return tuple(counts.get((key, plan.listener.name), 0) for plan in parents.plans[key])
-
-
-def outcome(key: Key, source: OutcomeInput) -> GatewayOutcome:
-    """Return the status of a Gateway or ListenerSet."""
-    names = (plan.listener.name for plan in source.plans)
-    return gateway_outcome(
-        key,
-        source.state,
-        source.plans,
-        attached=dict(zip(names, source.attached, strict=True)),
-        place=OutcomePlace(source.gateway, source.ports, source.sets),
-    )
-
-
-def refused_outcomes(parents: Parents) -> Iterator[GatewayOutcome]:
-    """Yield the status of each ListenerSet without a Gateway."""
-    yield from (refused_outcome(planned.refusal) for planned in parents.sets.values() if planned.refusal)
-
-
 class CompiledGateways(NamedTuple):
     """The ports and statuses of Gateways and ListenerSets, with lists of routes that no request reaches."""
 
@@ -390,7 +317,7 @@ def compile_gateways(
         for place, listener, _ in listeners
     )
     ports = tuple(gateway_ports(parents, groups, CompiledHosts(exact, several), policies))
-    served = frozenset((port.gateway, port.port) for port in ports)
+    served = frozenset((port.gateway, (port.port, port.protocol is Protocol.UDP)) for port in ports)
     first = OutcomeInputs(None, {}, frozenset(), {})
     inputs = stages.following(outcome_inputs, first, parents, groups.counts, served).inputs
     outcomes = [*stages.each(outcome, inputs), *refused_outcomes(parents)]

@@ -1,7 +1,7 @@
 """Compare the attachments of routes with those of older routes.
 
-Proxies can't distinguish the connections of two TCPRoutes, or those for one server name of two TLSRoutes. So the oldest
-route gets all of them; newer routes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
+Proxies can't distinguish the connections of two TCPRoutes, those for one server name of two TLSRoutes, or the datagrams of
+two UDPRoutes. So the oldest route gets all of them; newer routes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
 """
 
 from collections import defaultdict
@@ -88,7 +88,7 @@ class _OlderRoutes:
         return oldest.key if oldest else None
 
     def _by_listener(self, route: CompiledRoute, link: Link) -> Link:
-        """Return the link of a TCPRoute or TLSRoute to a Gateway, with a note about connections that an older route has."""
+        """Return the link of a route of connections or datagrams to a Gateway, with a note about connections that an older route has."""
         attachments: list[Attachment] = []
         taken: dict[str, Key] = {}
         for attachment in link.attachments:
@@ -113,7 +113,8 @@ class _OlderRoutes:
 
 def _shadowed(route: CompiledRoute, link: Link, taken: Mapping[str, Key]) -> Finding:
     """Return the finding about a route of connections; `taken` has the older route for each place of connections, in words."""
-    facts = ", ".join(f"the older {owner} has all connections {place}" for place, owner in taken.items())
+    words = "datagrams" if route.key.kind == "UDPRoute" else "connections"
+    facts = ", ".join(f"the older {owner} has all {words} {place}" for place, owner in taken.items())
     message = (
         f"{facts}, so this route gets none of them; add its backendRefs to the older route, or delete one of the two"
     )

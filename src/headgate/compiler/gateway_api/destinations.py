@@ -71,7 +71,7 @@ class Destinations:
         if name not in self._snapshot.services:
             message = f"Service {name} not found; create it or correct the name"
             return Finding(about, Reason.BACKEND_NOT_FOUND, f"{field}.name", message, related)
-        port_ref = PortRef(name, ref.port or 0)
+        port_ref = PortRef(name, ref.port or 0, is_udp=about.kind == "UDPRoute")
         if port_ref in self._ready:
             return port_ref
         reason, message = _no_port(port_ref, self._snapshot.services[name][1])
@@ -91,7 +91,11 @@ class Destinations:
 
     def assumed_http(self, about: Key, port_ref: PortRef, field: str) -> Finding | None:
         """Return a finding for a TCPRoute to a port without a declared protocol, which sidecars treat as HTTP."""
-        if self.port_destinations(port_ref)[-1].split or choice_at(self._snapshot, port_ref).declared:
+        if (
+            port_ref.is_udp
+            or self.port_destinations(port_ref)[-1].split
+            or choice_at(self._snapshot, port_ref).declared
+        ):
             return None
         if not any(endpoint.workload in self._meshed for endpoint in self._ready[port_ref]):
             return None
@@ -130,9 +134,8 @@ def _no_port(port_ref: PortRef, service: Service) -> tuple[Reason, str]:
         return Reason.BACKEND_NOT_FOUND, message
     written = next((port for port in service.spec.ports if port.port == port_ref.port), None)
     if written is not None:
-        message = (
-            f"port {port_ref.port} of Service {port_ref.service} is {written.protocol}; only TCP ports can be backends"
-        )
+        needed = "UDP ports can be backends of a UDPRoute" if port_ref.is_udp else "TCP ports can be backends"
+        message = f"port {port_ref.port} of Service {port_ref.service} is {written.protocol}; only {needed}"
         return Reason.UNSUPPORTED_PROTOCOL, message
     offered = ", ".join(str(port.port) for port in service.spec.ports) or "none"
     return Reason.BACKEND_NOT_FOUND, f"Service {port_ref.service} has no port {port_ref.port}; its ports are: {offered}"

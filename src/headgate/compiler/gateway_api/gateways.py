@@ -304,12 +304,13 @@ def share_port(protocols: AbstractSet[str]) -> bool:
 def _conflicts(key: Key, listeners: Sequence[Listener], index: int) -> Iterator[Finding]:
     """Yield a finding if a listener of a Gateway can't share its port with the Gateway's other listeners.
 
-    If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown.
+    If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown. TCP and UDP
+    have ports of their own.
     Listeners for HTTPS and TLS can share a port with different hostnames, since the server name distinguishes them.
     Duplicate listeners of one protocol need no check here, because they make the object invalid.
     """
     listener, field = listeners[index], f"spec.listeners[{index}]"
-    same_port = [other for other in listeners if other.port == listener.port and other.protocol in KINDS]
+    same_port = [other for other in listeners if other.socket == listener.socket and other.protocol in KINDS]
     protocols = {other.protocol for other in same_port}
     rivals = [
         other.name for other in same_port if other.protocol != listener.protocol and _host(other) == _host(listener)
@@ -331,7 +332,7 @@ def _conflicts(key: Key, listeners: Sequence[Listener], index: int) -> Iterator[
 def _unserved(key: Key, listener: Listener, field: str, settings: Settings) -> Iterator[Finding]:
     """Yield findings that say why a listener is not served, whatever other listeners exist."""
     if listener.protocol not in KINDS:
-        message = f"headgate does not support the protocol of listener {listener.name}; use {', '.join(sorted(KINDS)[:-1])} or TLS"
+        message = f"headgate does not support the protocol of listener {listener.name}; use {', '.join(sorted(KINDS)[:-1])} or UDP"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
     if listener.port < settings.lowest_port:
         message = (

@@ -176,20 +176,20 @@ class _Places:
     """
 
     def __init__(self) -> None:
-        self._by_host: dict[tuple[int, str], tuple[Key, ListenerPlan]] = {}
-        self._by_protocol: dict[int, dict[str, tuple[Key, ListenerPlan]]] = defaultdict(dict)
+        self._by_host: dict[tuple[tuple[int, bool], str], tuple[Key, ListenerPlan]] = {}
+        self._by_protocol: dict[tuple[int, bool], dict[str, tuple[Key, ListenerPlan]]] = defaultdict(dict)
 
     def add(self, key: Key, plan: ListenerPlan) -> None:
         """Add a listener of the Gateway or ListenerSet `key`. Listeners with an unknown protocol have no place."""
         listener = plan.listener
         if listener.protocol in KINDS:
-            self._by_host.setdefault((listener.port, plan.host), (key, plan))
-            self._by_protocol[listener.port].setdefault(listener.protocol, (key, plan))
+            self._by_host.setdefault((listener.socket, plan.host), (key, plan))
+            self._by_protocol[listener.socket].setdefault(listener.protocol, (key, plan))
 
     def conflict(self, key: Key, plan: ListenerPlan, field: str) -> Finding | None:
         """Return a finding if a listener can't share its port with an earlier one."""
         listener = plan.listener
-        by_protocol = self._by_protocol.get(listener.port, {})
+        by_protocol = self._by_protocol.get(listener.socket, {})
         if not by_protocol or listener.protocol not in KINDS:
             return None
         for protocol, (first, other) in by_protocol.items():
@@ -198,7 +198,7 @@ class _Places:
             has = f"{first} has the listener {other.listener.name}"
             message = f"{has} with protocol {other.listener.protocol} on port {listener.port}; give listener {listener.name} another port"
             return Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message, _related(key, first))
-        if same := self._by_host.get((listener.port, plan.host)):
+        if same := self._by_host.get((listener.socket, plan.host)):
             first, other = same
             message = (
                 f"{first} has the listener {other.listener.name} with the same port and hostname; give listener "

@@ -239,9 +239,7 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
             yield _to_listeners(parents, route, parent)
         elif refused := parents.sets.get(parent.key, _NO_SET).refusal:
             yield Link(parent, refusal=_not_attached(route.key, parent, refused))
-        elif (
-            kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects
-        ):  # the remaining Gateways have another controller
+        elif kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects:  # else of another controller
             yield Link(parent, refusal=_no_parent(parents.snapshot, route.key, parent))
 
 
@@ -342,6 +340,12 @@ def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, parent_namespace
 def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
     """Attach a route to the ports of a Service. HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports."""
     name, port = parent.name, parent.ref.port
+    if route.key.kind == "UDPRoute":
+        message = (
+            "a UDPRoute attaches to Gateways only, because sidecars do not redirect UDP: clients of the Service reach its pods "
+            "directly. Attach the route to a Gateway with a UDP listener, and let clients call that one"
+        )
+        return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, f"{parent.field}.kind", message))
     if route.key.kind == "TLSRoute":
         message = "a TLSRoute attaches to Gateways only; use a TCPRoute for all connections to a port of the Service"
         return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, f"{parent.field}.kind", message))

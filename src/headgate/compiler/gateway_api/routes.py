@@ -1,4 +1,4 @@
-"""Compile HTTPRoutes, GRPCRoutes, TCPRoutes and TLSRoutes to routes of the model, and find repeated names in them."""
+"""Compile HTTPRoutes, GRPCRoutes, TCPRoutes, TLSRoutes and UDPRoutes to routes of the model, and find repeated names in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -27,10 +27,12 @@ from headgate.resources.gateway_api.http_route import (
 from headgate.resources.gateway_api.routes import HTTPHeader, NameMatch, RouteFilter
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.gateway_api.tls_route import TLSRoute
+from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
 from headgate.resources.meta import Key
 
 GRPC_NAME = "[^/]+"
-AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | GatewayTCPRoute | TLSRoute
+ConnectionRoute: TypeAlias = GatewayTCPRoute | TLSRoute | GatewayUDPRoute
+AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | ConnectionRoute
 
 
 def compile_route(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
@@ -47,7 +49,7 @@ def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Ca
 
 
 def _compiled(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
-    if isinstance(route, GatewayTCPRoute | TLSRoute):
+    if isinstance(route, ConnectionRoute):
         return _connections(destinations, key, route)
     if isinstance(route, HTTPRoute):
         return compile_rules(destinations, key, route, [_http_rule(rule) for rule in route.spec.rules])
@@ -79,8 +81,8 @@ def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
     )
 
 
-def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute | TLSRoute) -> CompiledRoute:
-    """Compile a TCPRoute or TLSRoute. Only its first rule is used, because proxies can't distinguish its connections."""
+def _connections(destinations: Destinations, key: Key, route: ConnectionRoute) -> CompiledRoute:
+    """Compile a route of connections or datagrams. Only its first rule is used, as proxies can't distinguish its connections."""
     field = "spec.rules[0].backendRefs"
     written = route.spec.rules[0].backend_refs if route.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
@@ -104,12 +106,13 @@ def _connections(destinations: Destinations, key: Key, route: GatewayTCPRoute | 
     )
 
 
-def _further_rules(key: Key, route: GatewayTCPRoute | TLSRoute) -> Iterator[Finding]:
+def _further_rules(key: Key, route: ConnectionRoute) -> Iterator[Finding]:
     """Yield a finding for each rule after the first one."""
+    words = "sessions" if isinstance(route, GatewayUDPRoute) else "connections"
     for index in range(1, len(route.spec.rules)):
         message = (
-            "spec.rules[0] already has all connections; move the backendRefs of this rule into spec.rules[0], which "
-            "divides the connections by weight"
+            f"spec.rules[0] already has all {words}; move the backendRefs of this rule into spec.rules[0], which "
+            f"divides the {words} by weight"
         )
         yield Finding(key, Reason.FIELD_IGNORED, f"spec.rules[{index}]", message)
 
@@ -176,7 +179,7 @@ def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
 
 def repeated_names(about: Key, route: AnyRoute) -> Iterator[Finding]:
     """Yield a finding for each header or query parameter that is repeated in a list; the first is used (2.4)."""
-    for where, names in () if isinstance(route, GatewayTCPRoute | TLSRoute) else _named(route):
+    for where, names in () if isinstance(route, ConnectionRoute) else _named(route):
         for number, name in enumerate(names):
             if (first := names.index(name)) != number:
                 message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"

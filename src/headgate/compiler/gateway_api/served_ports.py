@@ -14,7 +14,7 @@ from headgate.resources.meta import Key
 
 ListenerPlace: TypeAlias = tuple[Key, str]
 """A listener, as the key of its Gateway or ListenerSet, and its name."""
-OF_CONNECTIONS = frozenset({"TCP", "TLS"})
+OF_CONNECTIONS = frozenset({"TCP", "TLS", "UDP"})
 """The protocols of listeners whose requests proxies do not read."""
 
 
@@ -76,9 +76,9 @@ def served_ports(states: Mapping[Key, GatewayState], listeners: MergedListeners)
     for gateway, state in states.items():
         if not (state.is_served and state.address):
             continue
-        by_port: dict[int, dict[ListenerPlace, ListenerPlan]] = defaultdict(dict)
+        by_port: dict[tuple[int, bool], dict[ListenerPlace, ListenerPlan]] = defaultdict(dict)
         for parent in (gateway, *listeners.sets[gateway]):
             for plan in listeners.plans[parent]:
                 if plan.served:
-                    by_port[plan.listener.port][parent, plan.listener.name] = plan
+                    by_port[plan.listener.socket][parent, plan.listener.name] = plan
         yield from (ServedPort(gateway, state.address, by_port[port]) for port in sorted(by_port))

@@ -1,6 +1,6 @@
 """Build the status conditions of routes and Gateways; the plane adds times and the state of proxies."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.compiler.gateway_api.backend_shares import failure
@@ -23,7 +23,7 @@ _UNACCEPTED = {
     True: "the Gateway is not accepted; proxies that run already keep their parameters",
     False: "the Gateway is not accepted",
 }
-_NO_ROUTE = "no proxy listens on the port until a TCPRoute is attached"
+_NO_ROUTE = "no proxy listens on the port until a %sRoute is attached"  # of the listener's protocol: TCP or UDP
 INSECURE_MODE = Reason.INSECURE_FRONTEND_VALIDATION_MODE.value
 """The condition of a Gateway that accepts clients without a valid certificate; it has no such condition otherwise (GEP-91)."""
 _NOTES = {
@@ -52,10 +52,13 @@ def route_conditions(
 
 
 class OutcomePlace(NamedTuple):
-    """The Gateway of listeners, its ports that proxies serve, and its number of ListenerSets; None if they are of one."""
+    """The Gateway of listeners, its ports that proxies serve, and its number of ListenerSets; None if they are of one.
+
+    A port is a `Listener.socket`.
+    """
 
     gateway: Key
-    ports: frozenset[int]
+    ports: frozenset[tuple[int, bool]]
     sets: int | None
 
 
@@ -68,12 +71,13 @@ def gateway_outcome(
     place: OutcomePlace,
 ) -> GatewayOutcome:
     """Return the status of a Gateway or ListenerSet; `attached` has the numbers of attached routes by listener."""
-    ports = tuple(sorted({plan.listener.port for plan in plans if plan.served} & place.ports))
+    ports = {plan.listener.socket for plan in plans if plan.served} & place.ports
     is_set = place.sets is None
     listeners = tuple(
         ListenerOutcome(
             name=plan.listener.name,
             port=plan.listener.port,
+            is_udp=plan.listener.is_udp,
             host=plan.host,
             is_served=plan.served,
             secrets=tuple(certificate.secret for certificate in plan.certificates),
@@ -88,7 +92,8 @@ def gateway_outcome(
         about=key,
         gateway=f"{place.gateway.namespace}/{place.gateway.name}",
         sets=place.sets,
-        ports=ports,
+        ports=tuple(sorted(port for port, is_udp in ports if not is_udp)),
+        udp_ports=tuple(sorted(port for port, is_udp in ports if is_udp)),
         listeners=listeners,
         conditions=(*conditions, *_without_proxy(state, plans, ports)),
     )
@@ -119,10 +124,11 @@ def _set_conditions(state: GatewayState, gateway: Key, plans: Sequence[ListenerP
 
 
 def _without_proxy(
-    state: GatewayState, plans: Sequence[ListenerPlan], ports: Sequence[int]
+    state: GatewayState, plans: Sequence[ListenerPlan], ports: Collection[tuple[int, bool]]
 ) -> Iterable[StatusCondition]:
-    """Yield the condition Programmed of valid listeners without a proxy: without an address, or before a TCPRoute is attached."""
-    if state.refusals or not any(plan.served for plan in plans):
+    """Yield the condition Programmed of valid listeners without a proxy: without an address, or before a route is attached."""
+    served = dict.fromkeys(plan.listener.protocol for plan in plans if plan.served)
+    if state.refusals or not served:
         return
     unusable = [finding for finding in state.missing_addresses if finding.reason is Reason.ADDRESS_NOT_USABLE]
     if unusable:
@@ -130,14 +136,21 @@ def _without_proxy(
     elif not state.address:
         yield _unmet("Programmed", Reason.ADDRESS_NOT_ASSIGNED.value, "the Gateway has no address of its own")
     elif not ports:
-        yield _unmet("Programmed", "Pending", _NO_ROUTE)
+        yield _unmet("Programmed", "Pending", _NO_ROUTE % "Route or a ".join(served))
 
 
-def _waiting(state: GatewayState, plan: ListenerPlan, ports: Sequence[int]) -> str:
-    """Return why no proxy listens on the port of a valid listener yet; empty if one does, or never will."""
-    if not plan.served or state.refusals or plan.listener.port in ports:
+def _waiting(state: GatewayState, plan: ListenerPlan, served: Collection[tuple[int, bool]]) -> str:
+    """Return why no proxy listens on the port of a valid listener yet; empty if one does, or never will.
+
+    `served` has the ports with a listener (`Listener.socket`).
+    """
+    if not plan.served or state.refusals or plan.listener.socket in served:
         return ""
-    return _NO_ROUTE if state.address else "the Gateway has no address yet; see its condition Programmed"
+    return (
+        _NO_ROUTE % plan.listener.protocol
+        if state.address
+        else "the Gateway has no address yet; see its condition Programmed"
+    )
 
 
 def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:

@@ -95,14 +95,21 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
 
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
     """Return the ports of a route's parent where the route applies; those of a Gateway with their hosts."""
-    return [*parent.ports, *(GatewayRef(parent.gateway, *host) for host in parent.gateway_hosts)]
+    is_udp = parent.about.kind == "UDPRoute"
+    return [*parent.ports, *(GatewayRef(parent.gateway, port, host, is_udp) for port, host in parent.gateway_hosts)]
+
+
+def refs_of(outcome: GatewayOutcome) -> Sequence[GatewayRef]:
+    """Return the ports of a Gateway or ListenerSet that proxies serve."""
+    udp = (GatewayRef(outcome.gateway, port, is_udp=True) for port in outcome.udp_ports)
+    return [*(GatewayRef(outcome.gateway, port) for port in outcome.ports), *udp]
 
 
 def gateway_ports(report: ObjectReport) -> Sequence[GatewayRef]:
     """Return the ports of a Gateway or ListenerSet, or those of a BackendTLSPolicy's Gateways with routes to its Services."""
     if report.policy:
         return [GatewayRef(f"{key.namespace}/{key.name}", port) for key, port in report.policy.ports]
-    return [GatewayRef(report.gateway.gateway, port) for port in report.gateway.ports] if report.gateway else []
+    return refs_of(report.gateway) if report.gateway else []
 
 
 def by_condition(

@@ -9,7 +9,15 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, gateway_ports, ports_of, programmed, timed_rows
+from headgate.plane.status.conditions import (
+    ObjectReport,
+    StatusInputs,
+    gateway_ports,
+    ports_of,
+    programmed,
+    refs_of,
+    timed_rows,
+)
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.features import SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
@@ -51,12 +59,12 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
-    refs = {port: GatewayRef(outcome.gateway, port) for port in outcome.ports}
+    refs = {(ref.port, ref.is_udp): ref for ref in refs_of(outcome)}
 
     rejected = [finding for finding in report.findings if finding.reason in _REJECTIONS]
 
     def listener(served: ListenerOutcome) -> Mapping[str, Any]:
-        ref = refs.get(served.port) if served.is_served else None
+        ref = refs.get((served.port, served.is_udp)) if served.is_served else None
         conditions = _with_progress(_listener_with_rejections(served, rejected), [ref] if ref else [], inputs)
         old = _of_listener(before, served.name)
         return {

@@ -3,7 +3,7 @@
 `tools/conformance.py` compares them with the tests.
 """
 
-CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute", "TLSRoute"})
+CORE = frozenset({"GRPCRoute", "Gateway", "HTTPRoute", "Mesh", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"})
 EXTENDED = frozenset(
     {
         "BackendTLSPolicy",

@@ -128,6 +128,16 @@ class Listener(Input, frozen=True, kw_only=True):
     allowed_routes: AllowedRoutes = AllowedRoutes()
 
     @property
+    def is_udp(self) -> bool:
+        """Whether the listener takes datagrams; all other listeners take TCP connections."""
+        return self.protocol == "UDP"
+
+    @property
+    def socket(self) -> tuple[int, bool]:
+        """The port number, and whether it is of UDP: TCP and UDP have ports of their own."""
+        return self.port, self.is_udp
+
+    @property
     def terminates_tls(self) -> bool:
         """Whether the proxy ends the TLS of connections, with the listener's certificates."""
         passes = self.tls is not None and self.tls.mode == "Passthrough"

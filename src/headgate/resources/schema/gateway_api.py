@@ -35,6 +35,7 @@ _LOOSER: Mapping[str, Schema] = {
     "TCPRouteSpec.rules": {"maxItems": 16},
     "TLSRouteSpec": {"required": ["rules"]},  # v1alpha2 allows a route without `hostnames`
     "TLSRouteSpec.rules": {"maxItems": 16},
+    "UDPRouteSpec.rules": {"maxItems": 16},
     "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48).
     # The published API allows `None` for ListenerSets only.
     "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},
