@@ -74,7 +74,7 @@ def test_separate_clusters_share_sessions_by_the_hash_of_the_port_of_the_client(
     assert all(fits(counts[name], share, of=QUERIES) for name, share in (("one", 1 / 6), ("two", 2 / 6))), counts
     cluster = f"{name}/UDPRoute/default/dns/0"
     ended = {f"{cluster}/default/{name}/53": counts[name] for name in servers}
-    rig.reports.wait_for(CONNECTIONS, ended, "cluster")
+    until(lambda: ended.items() <= rig.reports.counts(CONNECTIONS, "cluster").items(), "the ends of the sessions")
     assert rig.reports.total(SENT) > QUERIES
 
 
