@@ -159,7 +159,14 @@ async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(served: S
     ended = await served.run("plan", "-f", change, "-o", "json")
     assert ended.code == 1, ended
     (item,) = json.loads(ended.out)["status"]["differences"]["requests"]
-    assert item["entry"] == {"kind": "Service", "name": "default/website", "port": 8080, "host": "", "transport": "TCP"}
+    assert item["entry"] == {
+        "kind": "Service",
+        "name": "default/website",
+        "port": 8080,
+        "host": "",
+        "consumer": "",
+        "transport": "TCP",
+    }
     assert item["causes"][0]["line"] == 8
     ended = await served.run("plan", "-f", write(tmp_path / "same.yaml", *VERSIONS))
     assert (ended.code, ended.out) == (0, "")
