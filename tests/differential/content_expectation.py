@@ -12,7 +12,7 @@ from tests.differential.worlds import Sent
 
 from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion
-from headgate.model.requests import Filters, Request
+from headgate.model.requests import Filters, Redirect, Request
 from headgate.model.routing import PortRef, Route
 
 OF_CLIENTS = ("x-forwarded-for",)  # a Gateway adds the client's address
@@ -28,8 +28,10 @@ def misplaced_content(wanted: ExpectedShares, sent: Sent, tally: Tally, lab: Mem
     if decision is None or decision.route is None or not wanted.http or wanted.copies:
         return ""
     for responder, head in tally.heads.items():
-        if isinstance(responder, int) and head and decision.route.redirect:
-            if found := _misplaced_location(decision, sent, head):
+        redirects = [share.redirect for share in wanted.portions if share.redirect and share.status == responder]
+        redirects = [decision.route.redirect] if decision.route.redirect else redirects
+        if isinstance(responder, int) and head and redirects:
+            if found := _misplaced_location(decision, redirects, sent, head):
                 return found
         elif isinstance(responder, str) and head:
             portions = [
@@ -52,13 +54,13 @@ def _lowered(url: str) -> str:
     return HOST.sub(lambda host: host[0].lower(), url)
 
 
-def _misplaced_location(decision: Decision, sent: Sent, head: Head) -> str:
+def _misplaced_location(decision: Decision, redirects: Iterable[Redirect], sent: Sent, head: Head) -> str:
     place, (request, route) = decision.entry, _routed(decision)
     scheme = "https" if sent.server_name else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
-    wanted = redirect_location(request, route, scheme, port)
+    locations = [redirect_location(request, route, redirect, scheme, port) for redirect in redirects]
     found = USUAL.sub(r"\1\2", head.get("location"))  # without the scheme's default port (RFC 3986, 6.2.3)
-    return "" if _lowered(found) == _lowered(wanted) else f"location is {found!r}, not {wanted!r}"
+    return "" if _lowered(found) in map(_lowered, locations) else f"location is {found!r}, not {locations!r}"
 
 
 def _misplaced_at(

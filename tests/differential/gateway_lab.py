@@ -45,7 +45,7 @@ class GatewayLab(EnvoyLab):
         return result
 
     def draws(self, decision: Decision) -> bool:
-        """Return whether the proxy's route for a decision has weighted clusters, and so draws a random number."""
+        """Return whether the proxy's route for a decision has weighted clusters or rows, and so draws a random number."""
         place = decision.entry
         assert place is not None
         name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
@@ -60,10 +60,13 @@ class GatewayLab(EnvoyLab):
             route
             for route in host.routes
             if not route.match.HasField("connect_matcher")
+            and not route.match.HasField("runtime_fraction")  # the last row of several backends has no fraction
             and USER_KEY not in route.typed_per_filter_config
             and not any(header.name == ":method" and header.invert_match for header in route.match.headers)
         ]
-        return routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
+        rewrites = [share.filters.rewrite for share in decision.shares]
+        has_rows = any(edit and edit.path for edit in rewrites) or any(share.redirect for share in decision.shares)
+        return has_rows or routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
 
     def copies(self, mirrors: Iterable[str]) -> Mapping[str, int]:
         """Return how many requests the proxy has sent to each mirror so far; a mirror may have several clusters."""

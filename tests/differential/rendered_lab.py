@@ -106,8 +106,9 @@ def draws(mesh: Mesh, decision: Decision) -> bool:
         return True
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     shares = grouped(decision.route.split, ready, {table.ref: table.protocol for table in mesh.tables})
-    mirrored = bool(decision.route.mirrors and shares.failing)
-    return decision.protocol.is_http and (len(shares.groups) > 1 or not shares.groups or mirrored)
+    is_mirrored = bool(decision.route.mirrors and shares.failing)
+    is_divided = len(shares.groups) != 1 or bool(shares.redirected)
+    return decision.protocol.is_http and (is_divided or is_mirrored)
 
 
 def without_users(mesh: Mesh) -> Mesh:

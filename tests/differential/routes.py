@@ -176,7 +176,9 @@ def _rule(draw: st.DrawFn) -> Object:
         rule["filters"] = _edits(draw, matches)
         for backend in backends:
             if draw(st.booleans()):
-                backend["filters"] = _edits(draw, matches, path=len(backends) == 1)
+                backend["filters"] = _edits(draw, matches)
+            elif draw(st.sampled_from((True, False, False))):
+                backend["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
     elif kind == 8:
         rule["filters"] = [{"type": "CORS", "cors": draw(POLICIES)}]
     elif kind == 4:
@@ -194,12 +196,12 @@ def _backends(draw: st.DrawFn) -> list[Object]:
     ]
 
 
-def _edits(draw: st.DrawFn, matches: Sequence[Object], *, path: bool = True) -> list[Object]:
+def _edits(draw: st.DrawFn, matches: Sequence[Object]) -> list[Object]:
     """Return filters that change requests and responses, each type at most once."""
     rewrite: dict[str, Any] = {"type": "URLRewrite", "urlRewrite": {}}
     if draw(st.booleans()):
         rewrite["urlRewrite"]["hostname"] = draw(st.sampled_from(("b.org", "c.example.com")))
-    if path and draw(st.booleans()):
+    if draw(st.booleans()):
         rewrite["urlRewrite"]["path"] = _path_edit(draw, matches)
     edits = draw(st.lists(EDITS, max_size=2, unique_by=lambda edit: str(edit["type"])))
     return edits + [rewrite] * bool(rewrite["urlRewrite"])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.envoy.planned_routes import MirrorPlan
+from headgate.envoy.planned_routes import FINEST, MirrorPlan
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect, header_fields, merge, rewritten_host
-from headgate.envoy.routes import FINEST, fraction
+from headgate.envoy.routes import fraction
 from headgate.model.requests import Filters, HeaderEdit, Redirect, Rewrite
 
 PLAIN = ListenerInfo(scheme="http", port=80)

@@ -92,6 +92,20 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
     assert "redirect: none -> redirect with 301: host b.org" in item.change_messages
 
 
+def test_the_redirect_of_one_backend_is_named(tmp_path):
+    moved = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.org", "statusCode": 301}}
+    backends = [{"name": "v1", "port": 8080, "weight": 3}, {"name": "v2", "port": 8080, "filters": [moved]}]
+    (item,) = planned(
+        tmp_path,
+        [SERVICES, website_route(path_rule("/", v1=3, v2=1))],
+        [SERVICES, website_route({"backendRefs": backends})],
+    ).requests
+    assert item.change_messages == (
+        f"25% of them from {V2} to 301 (RequestRedirect)",
+        "filter added: 301 (RequestRedirect): redirect with 301: host b.org",
+    )
+
+
 def test_a_rewrite_of_another_matched_prefix_is_a_change(tmp_path):
     rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}}
     fields = {"filters": [{"type": "URLRewrite", "urlRewrite": rewrite}]}

@@ -68,6 +68,13 @@ def explain(
     is_preflight = any(portion.reason == PREFLIGHT_REQUEST for portion in decision.shares)
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
+    scheme = "https" if gateway and gateway.tls else "http"
+    portions = [
+        structs.replace(portion, message=f"to {redirect_location(seen, route, portion.redirect, scheme, place.port)}")
+        if route and place and portion.redirect
+        else portion
+        for portion in decision.shares
+    ]
     return ExplanationStatus(
         url=question.url,
         caller=ExplainedCaller(object=caller.object, identity=caller.identity, message=caller.note),
@@ -80,13 +87,13 @@ def explain(
         client_certificate_message=_client_certificate(gateway, decision),
         sanitizing=_sanitizing(compiled.mesh, request, decision),
         route=_explained(route) if route else None,
-        backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
+        backends=tuple(_backend(portion, route, seen, arrivals) for portion in portions),
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
         filter_messages=tuple(_cors_words(route) if is_preflight else _route_filters(route)) if route else (),
-        location=redirect_location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
-        if route and place and not is_preflight
+        location=redirect_location(seen, route, route.redirect, scheme, place.port)
+        if route and route.redirect and place and not is_preflight
         else "",
         stickiness=None if is_preflight else _stickiness(decision),
         fallback_message=_fallback(decision),

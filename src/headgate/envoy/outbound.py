@@ -46,16 +46,7 @@ from headgate.envoy.view import (
 from headgate.model import pod_names
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities, server_name
 from headgate.model.gateway_pods import gateway_pod_port
-from headgate.model.routing import (
-    Endpoint,
-    Frontend,
-    GatewayPort,
-    PortRef,
-    RouteTable,
-    Split,
-    Target,
-    Workload,
-)
+from headgate.model.routing import Endpoint, Frontend, GatewayPort, PortRef, RouteTable, Split, Target, Workload
 
 # --- resources of Services
 

@@ -9,13 +9,22 @@ from headgate.model.resilience import Retry
 from headgate.model.routing import ExternalAuth, Sticky
 from headgate.resources.meta import Value
 
+FINEST = 1_000_000
+"""Envoy's largest denominator of a fraction."""
+
 
 class ClusterWeight(Value, frozen=True, kw_only=True):
-    """A cluster and its weight in a route; `filters` apply to this share only."""
+    """A cluster and its weight in a route; `filters` apply to this share only. With `redirect`, there is no cluster."""
 
     cluster: str
     weight: int
     filters: Filters = NO_FILTERS
+    redirect: Redirect | None = None
+
+    @property
+    def rewrites_path(self) -> bool:
+        """Return whether the filters of the share change the path."""
+        return bool(self.filters.rewrite and self.filters.rewrite.path)
 
 
 class MirrorPlan(Value, frozen=True, kw_only=True):
@@ -35,7 +44,8 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
-    and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`). `origin` and `name` identify the route's object and the route in it.
+    and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`).
+    The route takes requests whose random number, one below `FINEST`, is less than `below` (`backend_rows`). `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -53,13 +63,14 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     issues_cookie: bool = False
     reads_path: bool = False
     draws: bool = False
+    below: int = FINEST
     origin: str = ""
     name: str = ""
 
     @property
     def needs(self) -> Iterator[str]:
         """Yield the clusters that a proxy must have before it gets the route."""
-        yield from (share.cluster for share in self.clusters if share.cluster != names.MISSING)
+        yield from (share.cluster for share in self.clusters if share.cluster not in {names.MISSING, ""})
         yield from (mirror.cluster for mirror in self.mirrors)
         if self.auth_cluster:
             yield self.auth_cluster

@@ -25,17 +25,7 @@ from headgate.model.authorities import server_name
 from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience
-from headgate.model.routing import (
-    Endpoint,
-    Mirror,
-    PortRef,
-    Protocol,
-    Route,
-    RouteTable,
-    Split,
-    Sticky,
-    Target,
-)
+from headgate.model.routing import Endpoint, Mirror, PortRef, Protocol, Route, RouteTable, Split, Sticky, Target
 from headgate.resources.meta import Key
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
@@ -96,7 +86,7 @@ class Planner:
                 origin=origin,
                 name=route.name,
             )
-        weighted, status = self._weighted(route)
+        weighted, status = self._weighted(route, listener)
         return PlannedRoute(
             match=route.match,
             origin=origin,
@@ -130,16 +120,16 @@ class Planner:
         )
         return RoutePlan(name=name, routes=(route,)), cluster
 
-    def _weighted(self, route: Route) -> tuple[tuple[ClusterWeight, ...], int]:
+    def _weighted(self, route: Route, listener: ListenerInfo) -> tuple[tuple[ClusterWeight, ...], int]:
         """Return the weighted clusters of a route and 0, or no clusters and the status that answers every request."""
         split = route.split
         statuses = {share.status for share in split.broken}
-        if not split.targets and statuses and UNAVAILABLE not in statuses:
+        if not (split.targets or split.redirected) and statuses and UNAVAILABLE not in statuses:
             return (), min(statuses)
         if split.sticky:
             return tuple(self._by_slots(route, split.sticky)), 0
         if not self._fits(route) or self._draws(route):
-            return tuple(self._separate(route)), 0
+            return (*self._separate(route), *_redirects(split, listener)), 0
         cluster = ClusterPlan(
             name=_name(self._parent, route),
             localities=tuple(self._localities(split.targets)),
@@ -153,7 +143,7 @@ class Planner:
     def _fits(self, route: Route) -> bool:
         """Return whether the backends of a route fit into one cluster."""
         split = route.split
-        alike = not (split.broken or _filtered(split)) and len(self._spoken(route)) <= 1
+        alike = not (split.broken or split.redirected or _filtered(split)) and len(self._spoken(route)) <= 1
         alike = alike and len({target.resilience for target in split.targets}) <= 1
         return alike and self._fit_together(split.targets)
 
@@ -281,6 +271,12 @@ class Planner:
                     root=target.root,
                     server=target.tls,
                 )
+
+
+def _redirects(split: Split, listener: ListenerInfo) -> Iterator[ClusterWeight]:
+    for share in split.redirected:
+        redirect = complete_redirect(share.redirect, listener)
+        yield ClusterWeight(cluster="", weight=share.weight, filters=share.filters, redirect=redirect)
 
 
 def _resilience(route: Route, *targets: Target) -> Resilience:

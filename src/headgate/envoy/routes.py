@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from headgate.envoy import cors, draw, external_auth, pb, tap
+from headgate.envoy import backend_rows, cors, draw, external_auth, pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
-from headgate.envoy.planned_routes import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
+from headgate.envoy.planned_routes import FINEST, ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
 from headgate.envoy.retries import by_method, retry_policy
 from headgate.envoy.route_filters import (
     header_fields,
@@ -25,7 +25,6 @@ from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, Pa
 
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
-FINEST = 1_000_000
 ORIGINAL_ADDRESS = "x-headgate-address"
 """A request header inside a transparent sidecar: the address and port of the connection's original destination."""
 _ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
@@ -79,7 +78,8 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
         routes=[
             route
             for planned in planned_routes
-            for row in cors.rows(planned)
+            for backend_row in backend_rows.rows(planned)
+            for row in cors.rows(backend_row)
             for part in split_by_cookie(row)
             for route in by_method(_route(part, parent), part.match.methods, part.retry)
         ],
@@ -91,6 +91,8 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
     message = pb.Route(match=_match(planned.match), metadata=metadata, **header_fields(_whole(planned)))
     if not planned.clusters or any(share.cluster == MISSING for share in planned.clusters):
         message.name = route_name_without_cluster(parent)
+    if planned.below < FINEST:
+        message.match.runtime_fraction.CopyFrom(_runtime_fraction(planned.below, FINEST))
     if planned.reads_path:
         enable(message)
         draw.enable_later(message)
@@ -197,24 +199,22 @@ def fraction(mirror: MirrorPlan) -> EnvoyFraction:
 
 def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
     """Return the mirror policy; mirrored requests keep their Host header unless the mirror sets another."""
-    kinds = pb.FractionalPercent.DenominatorType
-    numerator, denominator = fraction(mirror)
-    kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
     return pb.RouteAction.RequestMirrorPolicy(
         cluster=mirror.cluster,
-        runtime_fraction=pb.RuntimeFractionalPercent(
-            default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
-        ),
+        runtime_fraction=_runtime_fraction(*fraction(mirror)),
         disable_shadow_host_suffix_append=True,
         host_rewrite_literal=mirror.host or None,
     )
 
 
-def _path(planned: PlannedRoute) -> PathEdit | None:
-    """Return the path change of a route or its only share.
+def _runtime_fraction(numerator: int, denominator: int) -> pb.RuntimeFractionalPercent:
+    kinds = pb.FractionalPercent.DenominatorType
+    kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
+    return pb.RuntimeFractionalPercent(default_value=pb.FractionalPercent(numerator=numerator, denominator=kind))
 
-    Envoy can change the path only for a whole route, not for one of several shares.
-    """
+
+def _path(planned: PlannedRoute) -> PathEdit | None:
+    """Return the path change of a route or its only share. Shares with changes of their own have rows (`backend_rows`)."""
     rewrites = (planned.clusters[0].filters.rewrite if len(planned.clusters) == 1 else None, planned.filters.rewrite)
     return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
 

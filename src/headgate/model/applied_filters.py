@@ -6,7 +6,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.model.host_names import without_port
-from headgate.model.requests import Filters, HeaderEdit, Headers, Path, PathEdit, Request
+from headgate.model.requests import Filters, HeaderEdit, Headers, Path, PathEdit, Redirect, Request
 from headgate.model.routing import Route
 
 _HOST = "host"
@@ -20,15 +20,12 @@ def backend_request(request: Request, route: Route, share: Filters) -> Request:
     return request
 
 
-def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:
-    """Return the URL of a route's redirect; an empty text if the route has no redirect.
+def redirect_location(request: Request, route: Route, redirect: Redirect, scheme: str, port: int) -> str:
+    """Return the URL to which a route or one of its shares redirects a request.
 
     `scheme` and `port` come from the listener. The port in the URL is the redirect's port, else the default port of
     the redirect's scheme, else the listener's port. A default port is omitted from the URL (HTTPRequestRedirectFilter).
     """
-    redirect = route.redirect
-    if redirect is None:
-        return ""
     target_scheme = redirect.scheme or scheme
     number = redirect.port or (DEFAULT_PORTS.get(target_scheme, 0) if redirect.scheme else port)
     host = redirect.hostname or without_port(request.authority)

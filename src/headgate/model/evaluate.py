@@ -17,7 +17,7 @@ from headgate.model.cors import PREFLIGHT, preflight_answer
 from headgate.model.edge_tls import BackendTls
 from headgate.model.hash_slots import slot_of
 from headgate.model.host_names import best_name, server_name_entry, without_port
-from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
+from headgate.model.requests import Filters, Header, Match, Path, Query, Redirect, Request, Text
 from headgate.model.routing import (
     Broken,
     Endpoint,
@@ -27,6 +27,7 @@ from headgate.model.routing import (
     Mirror,
     PortRef,
     Protocol,
+    Redirected,
     Route,
     ServerName,
     Split,
@@ -46,6 +47,7 @@ MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
 PREFLIGHT_REQUEST = "PreflightRequest"
+REDIRECTED = "RequestRedirect"
 
 EntryPort = PortRef | GatewayPort
 
@@ -75,6 +77,7 @@ class Portion(Value, frozen=True, kw_only=True):
     """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set. A Gateway calls them with `tls`.
 
     If `status` is set, the proxy answers the requests with this status, because of `reason`; some have a `message` for users.
+    `redirect` is that of the share's backend.
     """
 
     share: Fraction
@@ -84,6 +87,7 @@ class Portion(Value, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     filters: Filters = Filters()
+    redirect: Redirect | None = None
     pod: Endpoint | None = None
     tls: BackendTls | None = None
 
@@ -307,9 +311,12 @@ def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple
     return portions or _proxy_response(UNAVAILABLE, NO_BACKEND)
 
 
-def fractions(split: Split) -> Iterator[tuple[Target | Broken, Fraction]]:
-    """Yield each target of a split, then each broken share, with its fraction of the requests. They add up to 1."""
-    shares: tuple[Target | Broken, ...] = (*split.targets, *split.broken)
+def fractions(split: Split) -> Iterator[tuple[Target | Broken | Redirected, Fraction]]:
+    """Yield each target of a split, then the broken and the redirected shares, with their fractions of the requests.
+
+    The fractions add up to 1.
+    """
+    shares: tuple[Target | Broken | Redirected, ...] = (*split.targets, *split.broken, *split.redirected)
     total = sum(share.weight for share in shares)
     for share in shares:
         yield share, Fraction(share.weight, total)
@@ -322,7 +329,12 @@ def copies(mirror: Mirror) -> Iterator[tuple[Target, Fraction]]:
         yield target, Fraction(mirror.numerator * target.weight, mirror.denominator * total)
 
 
-def _portion(share: Target | Broken, fraction: Fraction, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Portion:
+def _portion(
+    share: Target | Broken | Redirected, fraction: Fraction, ready: Mapping[PortRef, tuple[Endpoint, ...]]
+) -> Portion:
+    if isinstance(share, Redirected):
+        status, filters = share.redirect.status, share.filters
+        return Portion(share=fraction, status=status, reason=REDIRECTED, filters=filters, redirect=share.redirect)
     if isinstance(share, Broken):
         return Portion(share=fraction, status=share.status, reason=share.reason)
     endpoints = len(ready.get(share.ref, ()))

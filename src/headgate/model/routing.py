@@ -169,6 +169,14 @@ class Broken(Value, frozen=True, kw_only=True):
     status: int = 503
 
 
+class Redirected(Value, frozen=True, kw_only=True):
+    """A share of the traffic that gets a redirect, because of a filter of its backend."""
+
+    weight: int
+    redirect: Redirect
+    filters: Filters = NO_FILTERS
+
+
 class Split(Value, frozen=True, kw_only=True):
     """The distribution of traffic by relative weight; an empty split answers every request with 503.
 
@@ -178,6 +186,7 @@ class Split(Value, frozen=True, kw_only=True):
 
     targets: tuple[Target, ...]
     broken: tuple[Broken, ...] = ()
+    redirected: tuple[Redirected, ...] = ()
     sticky: Sticky | None = None
     order: Literal["rotation", "random"] = "rotation"
 

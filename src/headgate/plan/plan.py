@@ -224,9 +224,7 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
 def _requests(request_class: RequestClass, *, with_host: bool) -> str:
     text = words.OTHER_REQUESTS if request_class.is_rest else words.requests_words(request_class.match)
     host = f"host {request_class.entry.host}" if with_host and request_class.entry.host != "*" else ""
-    if not host:
-        return text
-    return host if text == words.ALL_REQUESTS else f"{host}, {text}"
+    return ", ".join(part for part in (host, "" if host and text == words.ALL_REQUESTS else text) if part)
 
 
 def _outcome(route: Route | None, treatment: Treatment) -> Outcome:

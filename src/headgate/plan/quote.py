@@ -96,7 +96,7 @@ def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
 
 def _is_served(treatment: Treatment) -> bool:
     """Return whether some of the requests get an answer other than an error of the proxy."""
-    return bool(treatment.redirect) or any(not receiver.status for receiver in treatment.receivers)
+    return bool(treatment.redirect) or any(not each.status or each.redirect for each in treatment.receivers)
 
 
 def _of_ready_pods(changes: Collection[AccessChange], mesh: Mesh) -> Iterator[AccessChange]:

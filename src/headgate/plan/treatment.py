@@ -25,6 +25,7 @@ class ReceivedShare(Value, frozen=True, kw_only=True):
     reason: str = ""
     filters: Filters = NO_FILTERS
     tls: BackendTls | None = None
+    redirect: Redirect | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +88,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
             reason=portion.reason,
             filters=portion.filters,
             tls=portion.tls,
+            redirect=portion.redirect,
         )
         for portion in portions
         if portion.share
@@ -108,23 +110,16 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
 
 
 def _order(receiver: ReceivedShare) -> tuple[str, str]:
-    return receiver.name, repr((receiver.filters, receiver.tls))
+    return receiver.name, repr((receiver.filters, receiver.redirect, receiver.tls))
 
 
 def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
     """Return the receivers with one item for equal ones; the shares of equal ones add up."""
     united: dict[tuple[object, ...], ReceivedShare] = {}
     for receiver in receivers:
-        key = receiver.ref, receiver.status, receiver.reason, receiver.filters, receiver.tls
+        key = receiver.ref, receiver.status, receiver.reason, receiver.filters, receiver.redirect, receiver.tls
         before = united[key].share if key in united else Fraction()
-        united[key] = ReceivedShare(
-            share=before + receiver.share,
-            ref=receiver.ref,
-            status=receiver.status,
-            reason=receiver.reason,
-            filters=receiver.filters,
-            tls=receiver.tls,
-        )
+        united[key] = structs.replace(receiver, share=before + receiver.share)
     return list(united.values())
 
 
@@ -141,7 +136,8 @@ def _copies(route: Route, ready: Ready) -> Sequence[MirrorShare]:
 
 def _matched_prefix(route: Route) -> str:
     rewrites = [filters.rewrite for filters in (route.filters, *(_filters(target) for target in route.split.targets))]
-    paths = [rewrite.path for rewrite in rewrites if rewrite] + [route.redirect.path if route.redirect else None]
+    redirects = [route.redirect, *(share.redirect for share in route.split.redirected)]
+    paths = [edit.path for edit in (*rewrites, *redirects) if edit]
     path = route.match.path
     if not path or path.kind != "prefix" or all(edit is None or edit.kind == "full" for edit in paths):
         return ""

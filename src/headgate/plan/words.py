@@ -225,3 +225,5 @@ def _all_filters(treatment: Treatment) -> Iterable[str]:
     yield from filter_words(treatment.filters)
     for receiver in treatment.receivers:
         yield from (f"{receiver.name}: {text}" for text in filter_words(receiver.filters))
+        if receiver.redirect:
+            yield f"{receiver.name}: {redirect_words(receiver.redirect)}"

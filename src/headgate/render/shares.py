@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.requests import Filters
-from headgate.model.routing import Endpoint, PortRef, Protocol, Split, Target
+from headgate.model.routing import Endpoint, PortRef, Protocol, Redirected, Split, Target
 from headgate.resources.meta import Value
 
 
@@ -23,10 +23,11 @@ class BackendGroup(Value, frozen=True, kw_only=True):
 
 
 class Shares(Value, frozen=True, kw_only=True):
-    """The groups of a split, and the weights of the requests that get an error, by status."""
+    """The groups of a split, its redirects, and the weights of the requests that get an error, by status."""
 
     groups: tuple[BackendGroup, ...]
     failing: Mapping[int, int]
+    redirected: tuple[Redirected, ...] = ()
 
 
 def grouped(
@@ -45,7 +46,8 @@ def grouped(
     backend_groups = tuple(
         BackendGroup(filters=key[0], protocol=key[1], targets=tuple(items)) for key, items in groups.items()
     )
-    return Shares(groups=backend_groups, failing=failing if backend_groups or failing else {UNAVAILABLE: 1})
+    is_empty = not (backend_groups or failing or split.redirected)
+    return Shares(groups=backend_groups, failing={UNAVAILABLE: 1} if is_empty else failing, redirected=split.redirected)
 
 
 def protocol_of(target: Target, protocols: Mapping[PortRef, Protocol]) -> Protocol:

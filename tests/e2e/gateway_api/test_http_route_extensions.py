@@ -166,6 +166,37 @@ def test_changes_of_request_headers_for_one_backend(site: Site) -> None:
     assert site.changed_headers() == RECEIVED
 
 
+def test_backends_of_one_rule_have_path_rewrites_and_redirects_of_their_own(site: Site) -> None:
+    """Shares are exact to a millionth, and a backend's path replaces that of the rule."""
+
+    def rewrite(kind: str, value: str) -> Mapping[str, Any]:
+        return {"type": "URLRewrite", "urlRewrite": {"path": path_modifier(kind, value)}}
+
+    backends = [
+        {"name": "v1", "port": 8080, "weight": 4, "filters": [rewrite("ReplaceFullPath", "/full")]},
+        {"name": "v2", "port": 8080, "weight": 3, "filters": [change("RequestHeaderModifier", set=fields(side="v2"))]},
+        {
+            "name": "v3",
+            "port": 8080,
+            "filters": [{"type": "RequestRedirect", "requestRedirect": {"hostname": "moved.example"}}],
+        },
+    ]
+    rule = {"matches": [path("/old")], "filters": [rewrite("ReplacePrefixMatch", "/new")], "backendRefs": backends}
+    site.apply(edge_gateway(), edge_route("app", rule))
+    address, total = site.accepted("app"), 480
+    answers = [site.ask(address, "/old/item?q=1") for _ in range(total)]
+    targets = Counter((answer.answered_by, answer.headers.get("location", "")) for answer in answers)
+    shares = {("v1", ""): 4 / 8, ("v2", ""): 3 / 8, ("302", f"http://moved.example:{PORT}/old/item?q=1"): 1 / 8}
+    assert set(targets) == set(shares)
+    assert all(fits(targets[answer], share, of=total) for answer, share in shares.items()), targets
+    assert {name: site.backends[name].last.target for name in ("v1", "v2")} == {
+        "v1": "/full?q=1",
+        "v2": "/new/item?q=1",
+    }
+    assert site.backends["v2"].last.headers["side"] == "v2"
+    assert not site.backends["v3"].requests
+
+
 def location(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.headers.get("location", "")
 

@@ -12,8 +12,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.model.evaluate import fractions
-from headgate.model.requests import NO_FILTERS, Filters
-from headgate.model.routing import Broken, ExternalAuth, Mirror, PortRef, Split, Target
+from headgate.model.requests import NO_FILTERS, Filters, Redirect
+from headgate.model.routing import Broken, ExternalAuth, Mirror, PortRef, Redirected, Split, Target
 from headgate.resources.gateway_api.routes import AuthHeaders, HTTPExternalAuth, RequestMirror
 from headgate.resources.meta import Key
 from headgate.resources.weights import LARGEST_SUM, whole_weights
@@ -21,7 +21,7 @@ from headgate.resources.weights import LARGEST_SUM, whole_weights
 WHOLE = 100  # The default numerator and the default denominator of a fraction (R48).
 FINEST = 1_000_000  # Envoy's largest denominator of a fraction.
 
-Share: TypeAlias = Target | Broken
+Share: TypeAlias = Target | Broken | Redirected
 
 
 class Failure(NamedTuple):
@@ -52,13 +52,19 @@ def failure(about: Key) -> Failure:
 class RuleBackend(NamedTuple):
     """A backendRef of a rule: field path, weight, and its Service port or a finding.
 
-    `filters` apply only to the requests of this backend.
+    `filters` apply only to the requests of this backend. With `redirect`, they get a redirect instead.
     """
 
     field: str
     weight: int
     port_ref: PortRef | Finding
     filters: Filters = NO_FILTERS
+    redirect: Redirect | None = None
+
+    @property
+    def is_called(self) -> bool:
+        """Return whether the backend gets requests, if its reference is valid."""
+        return bool(self.weight) and self.redirect is None
 
 
 ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
@@ -90,7 +96,7 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
             if isinstance(backend.port_ref, Finding)
             else chosen.get(backend.port_ref, PortDestination(ref=backend.port_ref))
         )
-        for share, part in _parts(destinations, choice, backend.filters, status=failure(about).status):
+        for share, part in _parts(destinations, choice, backend, status=failure(about).status):
             weights[share] += part * backend.weight
             if backend.weight:
                 roots[share].add(_root(choice))
@@ -104,8 +110,8 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
 
 
 def _is_drawn(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> bool:
-    """Return whether the split of a backend with a weight has a random order; then that of the whole rule has it."""
-    refs = (backend.port_ref for backend in backends if backend.weight)
+    """Return whether the split of a backend that is called has a random order; then that of the whole rule has it."""
+    refs = (backend.port_ref for backend in backends if backend.is_called)
     splits = (chosen[ref].split for ref in refs if not isinstance(ref, Finding) and ref in chosen)
     return any(split.order == "random" for split in splits if split)
 
@@ -118,7 +124,7 @@ def _root(choice: PortDestination | Finding) -> str:
 def _sticky_split(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split | None:
     """Return the split of the only backend unchanged if it is sticky, so that users stay with their backend."""
     only, *more = (backend for backend in backends if backend.weight)
-    if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS:
+    if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS or only.redirect:
         return None
     decided = chosen[only.port_ref].split
     if not decided or not decided.sticky:
@@ -133,12 +139,14 @@ def failing_split(about: Key, reason: Reason) -> Split:
 
 
 def _parts(
-    destinations: Destinations, choice: PortDestination | Finding, filters: Filters, *, status: int
+    destinations: Destinations, choice: PortDestination | Finding, backend: RuleBackend, *, status: int
 ) -> Iterator[tuple[Share, Fraction]]:
-    """Yield the shares of one backend as fractions of 1: its Service, the backends of its split, or an error."""
-    whole = Fraction(1)
+    """Yield the shares of one backend as fractions of 1: its Service, the backends of its split, a redirect or an error."""
+    whole, filters = Fraction(1), backend.filters
     if isinstance(choice, Finding):
         yield Broken(weight=1, reason=choice.reason.value, status=status), whole
+    elif backend.redirect:
+        yield Redirected(weight=1, redirect=backend.redirect, filters=filters), whole
     elif destinations.is_empty(choice):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
     elif choice.split is not None:
@@ -164,6 +172,7 @@ def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[
     return Split(
         targets=tuple(structs.replace(share, root=root) if root not in unclear else share for share, root in targets),
         broken=tuple(share for share in weighed if isinstance(share, Broken)),
+        redirected=tuple(share for share in weighed if isinstance(share, Redirected)),
     )
 
 
@@ -178,7 +187,7 @@ def _findings(destinations: Destinations, about: Key, backend: RuleBackend) -> I
     if isinstance(backend.port_ref, Finding):
         message = f"its share is {failure(about).mistake}: {backend.port_ref.message}"
         yield structs.replace(backend.port_ref, message=message)
-    elif backend.weight:
+    elif backend.is_called:
         effect = f"its share is {failure(about).outage}"
         yield from _without_endpoints(destinations, about, backend.port_ref, f"{backend.field}.name", effect)
 
@@ -296,7 +305,7 @@ def split_mirrors(backends: Sequence[RuleBackend], chosen: ChosenDestinations) -
     total = sum(backend.weight for backend in backends)
     for backend in backends:
         choice = chosen.get(backend.port_ref) if isinstance(backend.port_ref, PortRef) else None
-        for mirror in choice.mirrors if choice and backend.weight else ():
+        for mirror in choice.mirrors if choice and backend.is_called else ():
             part = Fraction(mirror.numerator * backend.weight, mirror.denominator * total)
             yield structs.replace(mirror, numerator=part.numerator, denominator=part.denominator)
 

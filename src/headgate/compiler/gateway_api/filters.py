@@ -19,8 +19,8 @@ from headgate.resources.gateway_api.routes import (
 )
 from headgate.resources.meta import Key
 
-FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite")
-FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror", "CORS", "ExternalAuth")
+FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite", "RequestRedirect")
+FOR_A_RULE = (*FOR_A_BACKEND, "RequestMirror", "CORS", "ExternalAuth")
 
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
@@ -40,10 +40,26 @@ def changes(written: Sequence[RouteFilter]) -> Filters:
     )
 
 
-def without_path(filters: Filters) -> Filters:
-    """Return filters with the same header and host changes, but without the path rewrite."""
+def divided(rule: Filters, backends: Sequence[Filters]) -> tuple[Filters, Sequence[Filters]]:
+    """Divide path rewrites between a rule and its backends, so that each request has at most one.
+
+    The rewrite of a backend replaces that of the rule. If the path is the same for all backends, the rule has it.
+    """
+    paths = [_new_path(own) or _new_path(rule) for own in backends]
+    if not any(map(_new_path, backends)):
+        return rule, backends
+    common = paths[0] if len(set(paths)) == 1 else None
+    own = [_with_path(own, None if common else path) for own, path in zip(backends, paths, strict=True)]
+    return _with_path(rule, common), own
+
+
+def _new_path(filters: Filters) -> PathEdit | None:
+    return filters.rewrite.path if filters.rewrite else None
+
+
+def _with_path(filters: Filters, path: PathEdit | None) -> Filters:
     hostname = filters.rewrite.hostname if filters.rewrite else ""
-    return structs.replace(filters, rewrite=Rewrite(hostname=hostname) if hostname else None)
+    return structs.replace(filters, rewrite=Rewrite(hostname=hostname, path=path) if hostname or path else None)
 
 
 def redirect(written: Sequence[RouteFilter]) -> Redirect | None:

@@ -87,7 +87,7 @@ def _connections(destinations: Destinations, key: Key, route: ConnectionRoute) -
     written = route.spec.rules[0].backend_refs if route.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
     backends = [RuleBackend(path, ref.weight, destinations.find(key, ref, path)) for path, ref in refs]
-    used = [(port_ref, path) for path, _, port_ref, _ in backends if isinstance(port_ref, PortRef)]
+    used = [(backend.port_ref, backend.field) for backend in backends if isinstance(backend.port_ref, PortRef)]
     chosen = {port_ref: destinations.port_destinations(port_ref)[-1] for port_ref, _ in used}
     assumed_http = (destinations.assumed_http(key, port_ref, path) for port_ref, path in used)
     return CompiledRoute(

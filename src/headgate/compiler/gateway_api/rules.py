@@ -22,7 +22,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.matching.intersection import intersect
 from headgate.model.cors import announcing
-from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
+from headgate.model.requests import ANY, Match, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
@@ -214,8 +214,11 @@ def _compiled(
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
+    own, of_backends = filters.divided(
+        filters.changes(rule.filters), [filters.changes(ref.filters) for ref in rule.backends]
+    )
     route = structs.replace(
-        route, filters=_changes(rule), cors=filters.cors(rule.filters), timeouts=rule.timeouts, retry=rule.retry
+        route, filters=own, cors=filters.cors(rule.filters), timeouts=rule.timeouts, retry=rule.retry
     )
     if written := filters.external_auth(rule.filters, f"{field}.filters"):
         auth, notes = external_auth(destinations, key, *written)
@@ -226,8 +229,12 @@ def _compiled(
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"
-    backends = [_backend(destinations, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
-    used = [backend.port_ref for backend in backends if backend.weight and isinstance(backend.port_ref, PortRef)]
+    paths = [f"{field}[{index}]" for index in range(len(rule.backends))]
+    backends = [
+        RuleBackend(path, ref.weight, destinations.find_http(key, ref, path), changes, filters.redirect(ref.filters))
+        for path, ref, changes in zip(paths, rule.backends, of_backends, strict=True)
+    ]
+    used = [backend.port_ref for backend in backends if backend.is_called and isinstance(backend.port_ref, PortRef)]
     rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
     for ref in left_out:
@@ -263,31 +270,9 @@ def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
     return tuple(sorted({*(choice.ref for choice in choices), *behind}))
 
 
-def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> RuleBackend:
-    return RuleBackend(
-        field, ref.weight, destinations.find_http(key, ref, field), filters.without_path(filters.changes(ref.filters))
-    )
-
-
 def _faults(key: Key, rule: RouteRule, field: str) -> Iterator[Finding]:
     """Yield a finding for each unsupported filter of a rule or of its backends."""
     yield from filters.faults(key, rule.filters, f"{field}.filters", allowed=filters.FOR_A_RULE)
     for index, ref in enumerate(rule.backends):
         path = f"{field}.backendRefs[{index}].filters"
         yield from filters.faults(key, ref.filters, path, allowed=filters.FOR_A_BACKEND)
-    for index, ref in enumerate(rule.backends if len(rule.backends) > 1 else ()):
-        rewrite = filters.changes(ref.filters).rewrite
-        if rewrite and rewrite.path:
-            message = "a rule with several backends can't rewrite the path for one of them; move the URLRewrite to the rule's filters"
-            yield Finding(key, Reason.UNSUPPORTED_VALUE, f"{field}.backendRefs[{index}].filters", message)
-
-
-def _changes(rule: RouteRule) -> Filters:
-    """Return the filters of a rule. A path rewrite of the only backend becomes a rewrite of the rule."""
-    own = filters.changes(rule.filters)
-    rewrites = [filters.changes(ref.filters).rewrite for ref in rule.backends]
-    wish = next((rewrite for rewrite in rewrites if rewrite and rewrite.path), None)
-    if wish is None:
-        return own
-    hostname = own.rewrite.hostname if own.rewrite else ""
-    return structs.replace(own, rewrite=Rewrite(hostname=hostname, path=wish.path))

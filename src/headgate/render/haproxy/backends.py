@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from headgate.model.authorities import endpoint_authority
+from headgate.model.requests import Redirect
 from headgate.model.routing import Protocol, Route
 from headgate.render.haproxy.filters import redirect_rules, rules
 from headgate.render.haproxy.shares import BackendServer, Division, SectionShare
@@ -24,9 +25,12 @@ def origin(route: Route) -> Iterator[str]:
         yield f"# {one_line(f'{route.origin}, {route.name}' if route.name else str(route.origin))}"
 
 
-def http_backends(route: Route, division: Division) -> Iterator[str]:
+def http_backends(route: Route, division: Division, port: ProxyPort) -> Iterator[str]:
     """Yield the sections of a route."""
     for share in division.shares:
+        if share.redirect:
+            yield from redirect(share.name, route, share.redirect, port)
+            continue
         yield from _http_backend(share.name, route, share, http2=share.protocol is Protocol.HTTP2)
         if share.protocol is Protocol.HTTP_ANY:
             yield from _http_backend(http2_name(share.name), route, share, http2=True)
@@ -45,11 +49,10 @@ def _http_backend(name: str, route: Route, share: SectionShare, *, http2: bool) 
     yield from (f"    {_server(server)}{' proto h2' if http2 else ''}" for server in share.servers)
 
 
-def redirect(name: str, route: Route, port: ProxyPort) -> Iterator[str]:
-    """Yield the section of a route that answers with a redirect; nothing for any other route."""
-    if route.redirect:
-        yield from ("", *origin(route), f"backend {name}")
-        yield from (f"    {rule}" for rule in redirect_rules(route.redirect, route.match.path, port))
+def redirect(name: str, route: Route, response: Redirect, port: ProxyPort) -> Iterator[str]:
+    """Yield the section that answers requests of a route with a redirect."""
+    yield from ("", *origin(route), f"backend {name}")
+    yield from (f"    {rule}" for rule in redirect_rules(response, route.match.path, port))
 
 
 def tcp_backends(division: Division) -> Iterator[str]:

@@ -98,9 +98,9 @@ def _http(plan: PlannedPort) -> Iterator[str]:
     yield from http_frontend(port, plan.routes)
     for planned in plan.routes:
         if planned.route.redirect:
-            yield from backends.redirect(planned.name, planned.route, port)
+            yield from backends.redirect(planned.name, planned.route, planned.route.redirect, port)
         else:
-            yield from backends.http_backends(planned.route, planned.division)
+            yield from backends.http_backends(planned.route, planned.division, port)
 
 
 def _tcp(plan: PlannedPort, connections: Division) -> Iterator[str]:

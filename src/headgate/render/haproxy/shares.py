@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from headgate.model.evaluate import UNAVAILABLE
-from headgate.model.requests import NO_FILTERS, Filters
-from headgate.model.routing import Endpoint, PortRef, Protocol, Split
+from headgate.model.requests import NO_FILTERS, Filters, Redirect
+from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Redirected, Split, Target
 from headgate.render.haproxy.words import name_of, service_name
 from headgate.render.proxy_ports import Selection
 from headgate.render.shares import protocol_of
@@ -34,7 +34,7 @@ class BackendServer(Value, frozen=True, kw_only=True):
 class SectionShare(Value, frozen=True, kw_only=True):
     """A share that a section named `name` serves; it owns the turns below `end` that earlier shares do not own.
 
-    Without servers, the section answers with `status`.
+    Without servers, the section answers with `redirect`, or else with `status`.
     """
 
     name: str
@@ -42,6 +42,7 @@ class SectionShare(Value, frozen=True, kw_only=True):
     servers: tuple[BackendServer, ...] = ()
     protocol: Protocol = Protocol.HTTP
     filters: Filters = NO_FILTERS
+    redirect: Redirect | None = None
     status: int = UNAVAILABLE
 
 
@@ -68,10 +69,12 @@ def divide(name: str, split: Split, selection: Selection) -> Division:
             name=name, end=1, servers=servers, protocol=protocol_of(first, selection.protocols), filters=first.filters
         )
         return Division(shares=(share,))
-    weights = [*(target.weight for target in split.targets), *(broken.weight for broken in split.broken)]
+    shares: tuple[Target | Broken | Redirected, ...] = (*split.targets, *split.broken, *split.redirected)
+    weights = [share.weight for share in shares]
     if len(weights) <= 1:
         status = split.broken[0].status if split.broken else UNAVAILABLE
-        return Division(shares=(SectionShare(name=name, end=1, status=status),))
+        redirect = split.redirected[0].redirect if split.redirected else None
+        return Division(shares=(SectionShare(name=name, end=1, status=status, redirect=redirect),))
     turns = _turns(weights)
     ends = [sum(turns[: index + 1]) for index in range(len(turns))]
     rounded = [Fraction(turn, sum(turns)) for turn in turns] != [Fraction(weight, sum(weights)) for weight in weights]
@@ -98,13 +101,15 @@ def _shares(name: str, split: Split, ends: Sequence[int], selection: Selection) 
         )
     for index, broken in enumerate(split.broken, len(split.targets)):
         yield SectionShare(name=name_of(name, index), end=ends[index], status=broken.status)
+    for index, redirected in enumerate(split.redirected, len(split.targets) + len(split.broken)):
+        yield SectionShare(name=name_of(name, index), end=ends[index], redirect=redirected.redirect)
 
 
 def _weighted_servers(split: Split, selection: Selection) -> tuple[BackendServer, ...] | None:
     """Return the servers of one section for the whole split; None if it needs several sections."""
     targets, ready = split.targets, selection.endpoints
     alike = {(target.filters, protocol_of(target, selection.protocols)) for target in targets}
-    if split.broken or len(alike) != 1 or not all(ready.get(target.ref) for target in targets):
+    if split.broken or split.redirected or len(alike) != 1 or not all(ready.get(target.ref) for target in targets):
         return None
     if len(targets) > 1 and protocol_of(targets[0], selection.protocols) is Protocol.HTTP_ANY:
         return None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headgate import formatting
 from headgate.model.evaluate import UNAVAILABLE
-from headgate.model.requests import Filters, Rewrite
+from headgate.model.requests import Filters, Redirect, Rewrite
 from headgate.model.routing import Mirror, Protocol, Route, Split
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.render.edits import path_edits, redirect_origin
@@ -88,14 +88,13 @@ class HostLocations:
     def _route(self, name: str, route: Route) -> tuple[str, list[str]]:
         """Return the value that names the location for the requests of a route, and its locations."""
         if route.redirect is not None:
-            code = f"return {route.redirect.status} {template(self._location(route))};"
-            return f"@{name}", list(block(f"location @{name}", [code]))
+            return f"@{name}", self._redirect(name, route, route.redirect)
         add_sticky(self._collector, self._place(route), route.split, proxy="nginx", call="request")
         shares = grouped(route.split, self._selection.endpoints, self._selection.protocols)
-        if not shares.groups:
+        if not (shares.groups or shares.redirected):
             return self._failing(name, route, shares)
         mirrors = [mirror for mirror in route.mirrors if mirror.numerator]
-        if len(shares.groups) == 1 and not (mirrors and shares.failing):
+        if len(shares.groups) == 1 and not shares.redirected and not (mirrors and shares.failing):
             only = shares.groups[0]
             self._statuses |= shares.failing.keys()
             upstream = self._upstreams.add(f"headgate_{self._tag}_{name}", only.targets, shares.failing)
@@ -121,6 +120,9 @@ class HostLocations:
             upstream = self._upstreams.add(f"headgate_{self._tag}_{group_name}", group.targets, {})
             lines += self._backends(group_name, route, group, upstream)
             values.append((group.weight, f"@{group_name}"))
+        for index, share in enumerate(shares.redirected, len(shares.groups)):
+            lines += self._redirect(f"{name}-{index + 1}", route, share.redirect)
+            values.append((share.weight, f"@{name}-{index + 1}"))
         if shares.failing:
             _, failing = self._failing(name, route, shares)
             lines += failing
@@ -216,13 +218,12 @@ class HostLocations:
         lines.append(f"proxy_pass http://{upstream}{self._target(route, filters)};")
         yield from block(f"location = {name}", lines)
 
-    def _location(self, route: Route) -> str:
-        """Return the template of a redirect's URL (`model.applied_filters.redirect_location`)."""
-        redirect = route.redirect
-        assert redirect is not None  # noqa: S101
+    def _redirect(self, name: str, route: Route, redirect: Redirect) -> list[str]:
+        """Return the location that answers with a redirect (`model.applied_filters.redirect_location`)."""
         host = escaped(redirect.hostname) or self._requested_host()
         target = edited_target(self._variables, redirect.path, route.match.path)
-        return f"{redirect_origin(redirect, host, self._port)}{target}"
+        url = template(f"{redirect_origin(redirect, host, self._port)}{target}")
+        return list(block(f"location @{name}", [f"return {redirect.status} {url};"]))
 
     def _requested_host(self) -> str:
         """Return the variable with the host of the request, without its port."""
