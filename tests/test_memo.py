@@ -58,7 +58,7 @@ CACHES = {
         telemetry/reports/series.py
     """,
     "encoded messages and what they consist of": """
-        envoy/cors.py envoy/encode.py envoy/external_auth.py envoy/http_connections.py envoy/tap.py model/hash_slots.py plane/metrics.py telemetry/prometheus/text.py
+        envoy/cors.py envoy/encode.py envoy/external_auth.py envoy/http_connections.py envoy/sessions.py envoy/tap.py model/hash_slots.py plane/metrics.py telemetry/prometheus/text.py
         xds/messages.py xds/versions.py
     """,
     "documents and classes that a process makes once": """

@@ -92,6 +92,17 @@ def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
     assert "redirect: none -> redirect with 301: host b.org" in item.change_messages
 
 
+def test_new_sessions_are_named(tmp_path):
+    plain = {"backendRefs": [{"name": "v1", "port": 8080}, {"name": "v2", "port": 8080, "weight": 0}]}
+    persistent = {"absoluteTimeout": "5m", "cookieConfig": {"lifetimeType": "Permanent"}, "sessionName": "user"}
+    (item,) = planned(
+        tmp_path,
+        [SERVICES, website_route(plain)],
+        [SERVICES, website_route({**plain, "sessionPersistence": persistent})],
+    ).requests
+    assert item.change_messages == ("sessions: none -> by the cookie user, for 300 s",)
+
+
 def test_the_redirect_of_one_backend_is_named(tmp_path):
     moved = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.org", "statusCode": 301}}
     backends = [{"name": "v1", "port": 8080, "weight": 3}, {"name": "v2", "port": 8080, "filters": [moved]}]

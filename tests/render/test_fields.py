@@ -51,7 +51,7 @@ RENDERED = {
     Query: "name text",
     Redirect: "status scheme hostname port path",
     Rewrite: "hostname path",
-    Route: "split match name origin redirect cors external_auth filters mirrors timeouts retry",
+    Route: "split match name origin redirect cors external_auth session filters mirrors timeouts retry",
     RouteTable: "ref routes protocol resilience",
     Redirected: "weight redirect filters",
     Split: "targets broken redirected sticky order",
@@ -118,6 +118,13 @@ def test_rules_with_an_authorization_server_are_closed_and_omissions() -> None:
         ("1", 403),
         ("2", 403),
         ("3", 500),
+    ]
+
+
+def test_sessions_are_omissions_of_their_rules() -> None:
+    left_out = omissions_of(select(compiled("gw-filters").mesh), OmissionReason.SESSION)
+    assert [(str(omission.origin), omission.where, omission.what) for omission in left_out] == [
+        ("HTTPRoute default/filters", f"route {number}", "sessionPersistence") for number in (7, 8)
     ]
 
 

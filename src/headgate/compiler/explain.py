@@ -11,7 +11,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
 from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
-from headgate.model import cors
+from headgate.model import cors, sessions
 from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, EntryPort, Portion, copies, decide
 from headgate.model.hash_slots import slot_range_at
@@ -182,6 +182,8 @@ def _route_filters(route: Route) -> Iterator[str]:
     yield from _cors_words(route)
     if route.external_auth:
         yield f"only if allowed by {auth_words(route.external_auth)}"
+    if route.session:
+        yield f"keep sessions at their endpoints {sessions.words(route.session)}"
     yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"

@@ -201,7 +201,8 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     peers = locality.peers
     message = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.uses_tls else ""),
-        load_balancing_weight=pb.UInt32Value(value=locality.weight),
+        # Without a weight, the endpoints get only the sessions that they have (`sessions`).
+        load_balancing_weight=pb.UInt32Value(value=locality.weight) if locality.weight else None,
         priority=1 if locality.standby else None,
         lb_endpoints=[
             pb.LbEndpoint(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headgate.envoy import cors, gateway_hosts, names, pb, tap, traffic_stats, tunnels
+from headgate.envoy import cors, gateway_hosts, names, pb, sessions, tap, traffic_stats, tunnels
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.draw import draw_filter
@@ -276,7 +276,14 @@ def _http(
     return connection_manager(
         prefix="mesh",
         routes=routes,
-        filters=[*first, state_filter(), cors.filter_of_connections(), auth_filter(), draw_filter(reselects=edge)],
+        filters=[
+            *first,
+            state_filter(),
+            cors.filter_of_connections(),
+            auth_filter(),
+            draw_filter(reselects=edge),
+            sessions.filter_of_connections(),
+        ],
         router=router_filter(*traffic_stats.upstream_requests()),
         logs=[*traffic_stats.requests(), tap.client_logger()],
         replies=local_reply_config,

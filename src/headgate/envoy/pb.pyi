@@ -4668,6 +4668,20 @@ class HttpSetFilterState(Message):
     clear_route_cache: builtins.bool
     def __init__(self, *, on_request_headers: Iterable[pb.FilterStateValue] | None = None, clear_route_cache: builtins.bool | None = None) -> None: ...
 
+class StatefulSession(Message):
+    @property
+    def session_state(self) -> pb.TypedExtensionConfig: ...
+    strict: builtins.bool
+    stat_prefix: builtins.str
+    status_on_strict_destination_not_found: builtins.int
+    def __init__(self, *, session_state: pb.TypedExtensionConfig | None = None, strict: builtins.bool | None = None, stat_prefix: builtins.str | None = None, status_on_strict_destination_not_found: builtins.int | None = None) -> None: ...
+
+class StatefulSessionPerRoute(Message):
+    disabled: builtins.bool
+    @property
+    def stateful_session(self) -> pb.StatefulSession: ...
+    def __init__(self, *, disabled: builtins.bool | None = None, stateful_session: pb.StatefulSession | None = None) -> None: ...
+
 class UpstreamCodec(Message):
     def __init__(self) -> None: ...
 
@@ -4885,6 +4899,29 @@ class GenericCredential(Message):
     header: builtins.str
     header_value_prefix: builtins.str
     def __init__(self, *, credential: pb.SdsSecretConfig | None = None, header: builtins.str | None = None, header_value_prefix: builtins.str | None = None) -> None: ...
+
+class SessionCookie(Message):
+    name: builtins.str
+    @property
+    def ttl(self) -> pb.Duration: ...
+    path: builtins.str
+    @property
+    def attributes(self) -> RepeatedCompositeFieldContainer[pb._type_http_v3_CookieAttribute]: ...
+    def __init__(self, *, name: builtins.str | None = None, ttl: pb.Duration | None = None, path: builtins.str | None = None, attributes: Iterable[pb._type_http_v3_CookieAttribute] | None = None) -> None: ...
+
+class _type_http_v3_CookieAttribute(Message):
+    name: builtins.str
+    value: builtins.str
+    def __init__(self, *, name: builtins.str | None = None, value: builtins.str | None = None) -> None: ...
+
+class CookieBasedSessionState(Message):
+    @property
+    def cookie(self) -> pb.SessionCookie: ...
+    def __init__(self, *, cookie: pb.SessionCookie | None = None) -> None: ...
+
+class HeaderBasedSessionState(Message):
+    name: builtins.str
+    def __init__(self, *, name: builtins.str | None = None) -> None: ...
 
 class LocalityLbConfig(Message):
     class ZoneAwareLbConfig(Message):

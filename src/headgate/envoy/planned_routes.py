@@ -1,12 +1,17 @@
 """Routes before they are rendered: their clusters by name, and what the proxy itself does."""
 
-from collections.abc import Iterator
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
 
 from headgate.envoy import names
 from headgate.model.cors import Cors
 from headgate.model.requests import NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import ExternalAuth, Sticky
+from headgate.model.sessions import PersistentSession
 from headgate.resources.meta import Value
 
 FINEST = 1_000_000
@@ -14,17 +19,30 @@ FINEST = 1_000_000
 
 
 class ClusterWeight(Value, frozen=True, kw_only=True):
-    """A cluster and its weight in a route; `filters` apply to this share only. With `redirect`, there is no cluster."""
+    """A cluster and its weight in a route; `filters` apply to this share only. With `redirect`, there is no cluster.
+
+    `session` has the sessions of this share, if those of other shares have another name.
+    """
 
     cluster: str
     weight: int
     filters: Filters = NO_FILTERS
     redirect: Redirect | None = None
+    session: PersistentSession | None = None
 
     @property
     def rewrites_path(self) -> bool:
         """Return whether the filters of the share change the path."""
         return bool(self.filters.rewrite and self.filters.rewrite.path)
+
+
+def with_own_sessions(shares: Iterable[ClusterWeight], session: PersistentSession) -> Iterator[ClusterWeight]:
+    """Yield shares with sessions whose names no other share has; a share keeps its name when weights change."""
+    seen: Counter[str] = Counter()
+    for share in shares:
+        digest = hashlib.sha256(f"{share.cluster} {seen[share.cluster]}".encode()).hexdigest()[:8]
+        seen[share.cluster] += 1
+        yield structs.replace(share, session=structs.replace(session, name=f"{session.name}-{digest}"))
 
 
 class MirrorPlan(Value, frozen=True, kw_only=True):
@@ -45,7 +63,8 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
     and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`).
-    The route takes requests whose random number, one below `FINEST`, is less than `below` (`backend_rows`). `origin` and `name` identify the route's object and the route in it.
+    The route takes requests whose random number, one below `FINEST`, is less than `below` (`backend_rows`).
+    `session` has the sessions at the endpoints of all clusters; the sessions of the shares `kept` have rows of their own (`sessions`). `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -64,13 +83,15 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     reads_path: bool = False
     draws: bool = False
     below: int = FINEST
+    session: PersistentSession | None = None
+    kept: tuple[ClusterWeight, ...] = ()
     origin: str = ""
     name: str = ""
 
     @property
     def needs(self) -> Iterator[str]:
         """Yield the clusters that a proxy must have before it gets the route."""
-        yield from (share.cluster for share in self.clusters if share.cluster not in {names.MISSING, ""})
+        yield from (share.cluster for share in (*self.kept, *self.clusters) if share.cluster not in {names.MISSING, ""})
         yield from (mirror.cluster for mirror in self.mirrors)
         if self.auth_cluster:
             yield self.auth_cluster

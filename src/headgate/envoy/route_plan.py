@@ -19,7 +19,7 @@ from msgspec import structs
 from headgate.envoy import names
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
-from headgate.envoy.planned_routes import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
+from headgate.envoy.planned_routes import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan, with_own_sessions
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
 from headgate.model.authorities import server_name
 from headgate.model.evaluate import copies
@@ -91,7 +91,7 @@ class Planner:
             match=route.match,
             origin=origin,
             name=route.name,
-            clusters=weighted,
+            clusters=tuple(share for share in weighted if share.weight),
             status=status,
             cors=route.cors,
             external_auth=route.external_auth,
@@ -101,6 +101,8 @@ class Planner:
             retry=route.retry,
             sticky=route.split.sticky if weighted else None,
             draws=self._draws(route),
+            session=route.session if weighted and self._fits(route) else None,
+            kept=tuple(share for share in weighted if share.session),
         )
 
     def plan_pod(self, table: RouteTable, name: str) -> tuple[RoutePlan, ClusterPlan]:
@@ -128,8 +130,24 @@ class Planner:
             return (), min(statuses)
         if split.sticky:
             return tuple(self._by_slots(route, split.sticky)), 0
-        if not self._fits(route) or self._draws(route):
-            return (*self._separate(route), *_redirects(split, listener)), 0
+        if self._fits(route) and not self._draws(route):
+            return (self._whole(route, weight=1),), 0
+        served = structs.replace(route, split=structs.replace(split, broken=(), redirected=()))
+        if route.session and split.targets and self._fits(served) and not self._draws(route):
+            whole = self._whole(served, weight=sum(target.weight for target in split.targets))
+            return (
+                structs.replace(whole, session=route.session),
+                *self._failing(split),
+                *_redirects(split, listener),
+            ), 0
+        shares = tuple(self._separate(route))
+        if route.session and route.session.kind == "cookie" and not self._draws(route):
+            shares = tuple(with_own_sessions(shares, route.session))
+        return (*shares, *self._failing(split), *_redirects(split, listener)), 0
+
+    def _whole(self, route: Route, *, weight: int) -> ClusterWeight:
+        """Return the cluster with all backends of a route."""
+        split = route.split
         cluster = ClusterPlan(
             name=_name(self._parent, route),
             localities=tuple(self._localities(split.targets)),
@@ -138,7 +156,7 @@ class Planner:
             resilience=_resilience(route),
         )
         filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
-        return (ClusterWeight(cluster=self._need(cluster), weight=1, filters=filters),), 0
+        return ClusterWeight(cluster=self._need(cluster), weight=weight, filters=filters)
 
     def _fits(self, route: Route) -> bool:
         """Return whether the backends of a route fit into one cluster."""
@@ -170,8 +188,10 @@ class Planner:
                 resilience=_resilience(route, target),
             )
             yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
+
+    def _failing(self, split: Split) -> Iterator[ClusterWeight]:
         weights = {True: 0, False: 0}
-        for share in route.split.broken:
+        for share in split.broken:
             weights[share.status == UNAVAILABLE] += share.weight
         if weight := weights[True]:
             none = ClusterPlan(name=names.no_endpoints(self._parent))
@@ -180,7 +200,7 @@ class Planner:
             yield ClusterWeight(cluster=names.MISSING, weight=weight)
 
     def _by_slots(self, route: Route, sticky: Sticky) -> Iterator[ClusterWeight]:
-        drawn = tuple(self._separate(route))
+        drawn = (*self._separate(route), *self._failing(route.split))
         by_ref = {
             target.ref: cluster_weight for target, cluster_weight in zip(route.split.targets, drawn, strict=False)
         }

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from headgate.envoy import backend_rows, cors, draw, external_auth, pb, tap
+from headgate.envoy import backend_rows, cors, draw, external_auth, pb, sessions, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.http_connections import route_configuration
 from headgate.envoy.names import MISSING
@@ -22,6 +22,7 @@ from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
 from headgate.envoy.traffic_stats import route_name_without_cluster
 from headgate.envoy.values import duration
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
+from headgate.model.sessions import PersistentSession
 
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
@@ -78,7 +79,8 @@ def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute],
         routes=[
             route
             for planned in planned_routes
-            for backend_row in backend_rows.rows(planned)
+            for session_row in sessions.rows(planned)
+            for backend_row in backend_rows.rows(session_row)
             for row in cors.rows(backend_row)
             for part in split_by_cookie(row)
             for route in by_method(_route(part, parent), part.match.methods, part.retry)
@@ -98,10 +100,7 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
         draw.enable_later(message)
     if planned.draws:
         draw.enable(message, [share.weight for share in planned.clusters])
-    if planned.cors:
-        cors.enable(message, planned.cors, allows_origin=planned.allows_origin)
-    if planned.external_auth:
-        external_auth.enable(message, planned.external_auth, planned.auth_cluster)
+    _enable_filters(message, planned)
     if planned.redirect:
         message.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
         omit_default_port(message, planned.redirect)
@@ -112,6 +111,15 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
     else:
         message.direct_response.CopyFrom(pb.DirectResponseAction(status=planned.status))
     return message
+
+
+def _enable_filters(message: pb.Route, planned: PlannedRoute) -> None:
+    if session := _session(planned):
+        sessions.enable(message.typed_per_filter_config, session, planned.match.path)
+    if planned.cors:
+        cors.enable(message, planned.cors, allows_origin=planned.allows_origin)
+    if planned.external_auth:
+        external_auth.enable(message, planned.external_auth, planned.auth_cluster)
 
 
 def _match(match: Match) -> pb.RouteMatch:
@@ -167,7 +175,7 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
         action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
     if more or planned.sticky or first.filters != NO_FILTERS:
         weighted = pb.WeightedCluster(
-            clusters=[_share(share, pushed_down) for share in planned.clusters],
+            clusters=[_share(share, pushed_down, planned) for share in planned.clusters],
             use_hash_policy=pb.BoolValue(value=True) if planned.sticky else None,
             header_name=draw.HEADER if planned.draws else None,
         )
@@ -228,14 +236,24 @@ def _filtered(planned: PlannedRoute) -> bool:
     return any(share.filters != NO_FILTERS for share in planned.clusters)
 
 
-def _share(share: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
+def _session(planned: PlannedRoute) -> PersistentSession | None:
+    """Return the sessions of a route or of its only share."""
+    return (
+        planned.clusters[0].session if len(planned.clusters) == 1 and planned.clusters[0].session else planned.session
+    )
+
+
+def _share(share: ClusterWeight, pushed_down: Filters, planned: PlannedRoute) -> pb.WeightedCluster.ClusterWeight:
     filters = merge(pushed_down, share.filters)
-    return pb.WeightedCluster.ClusterWeight(
+    message = pb.WeightedCluster.ClusterWeight(
         name=share.cluster,
         weight=pb.UInt32Value(value=share.weight),
         host_rewrite_literal=rewritten_host(filters) or None,
         **header_fields(filters),
     )
+    if share.session and len(planned.clusters) > 1:
+        sessions.enable(message.typed_per_filter_config, share.session, planned.match.path)
+    return message
 
 
 def _retries(planned: PlannedRoute) -> pb.RetryPolicy:

@@ -5,7 +5,6 @@ cookie and for users without one. On the second route, a filter first generates 
 again by it. The response sets the identity as a cookie, so even the first response comes from the user's own backend.
 """
 
-import re
 from collections.abc import Iterator
 
 from msgspec import structs
@@ -13,8 +12,8 @@ from msgspec import structs
 from headgate.envoy import pb
 from headgate.envoy.filter_state import USER_KEY, enable
 from headgate.envoy.planned_routes import PlannedRoute
-from headgate.model.requests import Header, Text
 from headgate.model.routing import Sticky
+from headgate.model.sessions import with_cookie
 
 COOKIE_DAYS = 30  # longer than a rollout, so that users stay on their backend even if they close the browser
 _DAY = 24 * 60 * 60
@@ -24,9 +23,9 @@ def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
     """Split a route into two, for users with and without the cookie; a route that uses no cookie stays unchanged."""
     if planned.sticky is None or planned.sticky.kind != "cookie":
         return (planned,)
-    given = Text(value=rf'(?:.*;\s*)?{re.escape(planned.sticky.name)}="?[^;"]+.*', regex=True)
-    with_cookie = structs.replace(planned.match, headers=(*planned.match.headers, Header(name="cookie", text=given)))
-    return structs.replace(planned, match=with_cookie), structs.replace(planned, issues_cookie=True)
+    headers = (*planned.match.headers, with_cookie(planned.sticky.name))
+    match = structs.replace(planned.match, headers=headers)
+    return structs.replace(planned, match=match), structs.replace(planned, issues_cookie=True)
 
 
 def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:

@@ -17,6 +17,7 @@ from headgate.model.mutual_tls import TlsMode
 from headgate.model.probes import HealthCheck, PortCheck
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience, Retry
+from headgate.model.sessions import PersistentSession
 from headgate.model.traces import TraceSource, Tracing
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap
@@ -145,7 +146,7 @@ class Endpoints(Value, frozen=True, kw_only=True):
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """A backend of a split: the Service port `ref` gets a share of the traffic by its relative `weight` (at least 1).
+    """A backend of a split: the Service port `ref` gets a share of the traffic by its relative `weight`.
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
@@ -237,7 +238,7 @@ class Route(Value, frozen=True, kw_only=True):
     `origin` is the object that defines the route; None for a Service without routes. `name` is unique in the origin:
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
     splits with matches, the rule becomes several routes; `split_matches` has the matches that the requests of this
-    route fit. With `redirect`, the proxy answers with a redirect; with `cors`, it answers preflights. Without `retry`, `envoy.retries` has the default.
+    route fit. With `redirect`, the proxy answers with a redirect; with `cors`, it answers preflights. With `session`, targets with the weight 0 keep their sessions. Without `retry`, `envoy.retries` has the default.
     With `external_auth`, its server must first allow the request.
     """
 
@@ -249,6 +250,7 @@ class Route(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     cors: Cors | None = None
     external_auth: ExternalAuth | None = None
+    session: PersistentSession | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()

@@ -11,6 +11,7 @@ from headgate.model.edge_tls import BackendTls
 from headgate.model.evaluate import copies, shares
 from headgate.model.requests import NO_FILTERS, Filters, Redirect, Timeouts
 from headgate.model.routing import Endpoint, ExternalAuth, PortRef, Protocol, Route, Sticky, Target
+from headgate.model.sessions import PersistentSession
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, Sequence[Endpoint]]
@@ -56,6 +57,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     cors: Cors | None = None
     external_auth: ExternalAuth | None = None
+    session: PersistentSession | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
     timeouts: Timeouts = Timeouts()
@@ -100,6 +102,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         redirect=route.redirect,
         cors=route.cors,
         external_auth=route.external_auth,
+        session=route.session,
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
         timeouts=route.timeouts,

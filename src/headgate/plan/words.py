@@ -10,7 +10,7 @@ from msgspec import structs
 from headgate import formatting
 from headgate.compiler.explain import auth_words, filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
-from headgate.model import cors, edge_tls
+from headgate.model import cors, edge_tls, sessions
 from headgate.model.edge_tls import BackendTls
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
@@ -144,12 +144,7 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
         yield f"{'all' if share == 1 else formatting.share(share)} of them from {old} to {new}"
     if before.protocol != after.protocol and NO_SUCH_PORT not in (before, after):
         yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
-    if before.redirect != after.redirect:
-        yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
-    if before.cors != after.cors:
-        yield f"CORS: {_cors(before)} -> {_cors(after)}"
-    if before.external_auth != after.external_auth:
-        yield f"external authorization: {_auth(before)} -> {_auth(after)}"
+    yield from _policies(before, after)
     yield from _mirrors(before, after)
     for title, limit, later in (
         ("timeout of the request", before.timeouts.request, after.timeouts.request),
@@ -182,6 +177,17 @@ def _tls(before: Treatment, after: Treatment) -> Iterator[str]:
             yield f"{name}: {' -> '.join(texts)}"
 
 
+def _policies(before: Treatment, after: Treatment) -> Iterator[str]:
+    if before.redirect != after.redirect:
+        yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
+    if before.cors != after.cors:
+        yield f"CORS: {_cors(before)} -> {_cors(after)}"
+    if before.external_auth != after.external_auth:
+        yield f"external authorization: {_auth(before)} -> {_auth(after)}"
+    if before.session != after.session:
+        yield f"sessions: {_sessions(before)} -> {_sessions(after)}"
+
+
 def _redirect(treatment: Treatment) -> str:
     return redirect_words(treatment.redirect) if treatment.redirect else "none"
 
@@ -192,6 +198,10 @@ def _cors(treatment: Treatment) -> str:
 
 def _auth(treatment: Treatment) -> str:
     return auth_words(treatment.external_auth) if treatment.external_auth else "none"
+
+
+def _sessions(treatment: Treatment) -> str:
+    return sessions.words(treatment.session) if treatment.session else "none"
 
 
 def _limit(milliseconds: int) -> str:

@@ -30,6 +30,7 @@ class OmissionReason(enum.Enum):
     RESILIENCE = "Resilience"
     ROUNDED_SHARE = "RoundedShare"
     SERVER_NAME = "ServerName"
+    SESSION = "Session"
     STICKY = "Sticky"
     TIMEOUT = "Timeout"
     UDP = "UDP"

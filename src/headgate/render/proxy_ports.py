@@ -27,6 +27,7 @@ from headgate.render.filter_omissions import closed, filter_omissions
 from headgate.render.identities import identity_omissions
 from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.resilience_omissions import resilience_omissions
+from headgate.render.session_omissions import session_omissions, without_drained
 from headgate.resources.gateway_api.gateway import GROUP
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
@@ -155,6 +156,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             *tls_omissions(
                 route for port in mesh.gateways if chosen.has_gateway(port.gateway) for route in port.routes
             ),
+            *session_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )
@@ -194,7 +196,7 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
             owner=owner,
             where=f"port {port.port}, host {host.host}",
             names=(host.host,),
-            routes=tuple(without_tls(closed(route)) for route in host.routes),
+            routes=tuple(map(_rendered, host.routes)),
             edge=True,
             listener=host.listener,
         )
@@ -211,6 +213,10 @@ def _of_gateway(port: GatewayPort, address: str) -> ProxyPort:
         client_certificates=port.client_certificates,
         connections=without_tls(port.connections or NOWHERE),
     )
+
+
+def _rendered(route: Route) -> Route:
+    return without_drained(without_tls(closed(route)))
 
 
 def _server_name_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
@@ -263,7 +269,7 @@ def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -
         return structs.replace(port, connections=table.routes[0])
     spelled = (name for name, number in authorities(front, domain) if number == table.ref.port)
     names = tuple(dict.fromkeys(name.removesuffix(f":{table.ref.port}") for name in spelled))
-    host = PortHost(owner=owner, where=port.where, names=names, routes=tuple(map(closed, table.routes)))
+    host = PortHost(owner=owner, where=port.where, names=names, routes=tuple(map(_rendered, table.routes)))
     return structs.replace(port, hosts=(host,))
 
 

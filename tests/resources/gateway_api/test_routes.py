@@ -16,6 +16,7 @@ from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
 GROUP = "gateway.networking.k8s.io"
 RULE = "spec.rules[0]"
 FILTER = f"{RULE}.filters[0]"
+SESSION = f"{RULE}.sessionPersistence"
 MATCH = f"{RULE}.matches[0]"
 
 
@@ -25,6 +26,10 @@ def edge_route(*rules: Any, version: str = "v1", **more: Any) -> Object:
 
 def web_rule(*filters: Any, **fields: Any) -> Object:
     return rule({"web": 1}, port=80, filters=list(filters), **fields)
+
+
+def persistent(**fields: Any) -> Object:
+    return edge_route(web_rule(sessionPersistence=fields))
 
 
 def match(**fields: Any) -> dict[str, Any]:
@@ -116,6 +121,15 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
             "has '*' beside names",
         ),
         (filtered({"type": "CORS"}), f"{FILTER}.cors", "is missing: type CORS needs it"),
+        (
+            persistent(cookieConfig={"lifetimeType": "Permanent"}),
+            f"{SESSION}.absoluteTimeout",
+            "is missing: a cookie with",
+        ),
+        (persistent(type="Header", cookieConfig={}), f"{SESSION}.cookieConfig", "is not allowed with type Header"),
+        (persistent(sessionName="a=b"), f"{SESSION}.sessionName", "is no name of a cookie or header"),
+        (persistent(type="Header", sessionName="Cookie"), f"{SESSION}.sessionName", "with another meaning"),
+        (persistent(absoluteTimeout="5 minutes"), f"{SESSION}.absoluteTimeout", "duration"),
         (edge_route(), "spec.rules", "must have at least 1 entry"),
         (edge_route(web_rule(matches=[{}] * 65)), f"{RULE}.matches", "at most 64"),
         (

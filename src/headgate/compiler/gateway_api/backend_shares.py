@@ -81,12 +81,20 @@ def findings(destinations: Destinations, about: Key, field: str, backends: Seque
     return backend_findings
 
 
-def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend], chosen: ChosenDestinations) -> Split:
+def split(
+    destinations: Destinations,
+    about: Key,
+    backends: Sequence[RuleBackend],
+    chosen: ChosenDestinations,
+    *,
+    sessions: bool = False,
+) -> Split:
     """Return the split of a rule's traffic, for requests whose destination at each Service port is `chosen`.
 
     An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
     root of a split is replaced by the split's backends (D13). Without a weight above 0, all traffic gets 500. For gRPC
-    calls the error is UNAVAILABLE, TCP connections are closed, and datagrams are dropped.
+    calls the error is UNAVAILABLE, TCP connections are closed, and datagrams are dropped. With `sessions`, backends with the
+    weight 0 keep those that they have, and take precedence over sticky users.
     """
     weights: dict[Share, Fraction] = defaultdict(Fraction)
     roots: dict[Share, set[str]] = defaultdict(set)
@@ -103,9 +111,13 @@ def split(destinations: Destinations, about: Key, backends: Sequence[RuleBackend
     shares = {share: weight for share, weight in weights.items() if weight}
     if not shares:
         return failing_split(about, Reason.ALL_WEIGHTS_ZERO)
-    if sticky := _sticky_split(backends, chosen):
+    if not sessions and (sticky := _sticky_split(backends, chosen)):
         return sticky
     weighed = _weighed(shares, roots)
+    if sessions:
+        drained = [target for target in weights if isinstance(target, Target) and target not in shares]
+        targets = (structs.replace(target, weight=0) for target in drained)
+        weighed = structs.replace(weighed, targets=(*weighed.targets, *targets))
     return structs.replace(weighed, order="random") if _is_drawn(backends, chosen) else weighed
 
 

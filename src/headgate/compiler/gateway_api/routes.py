@@ -65,7 +65,8 @@ def _http_rule(rule: HTTPRouteRule) -> RouteRule:
         backends=rule.backend_refs,
         timeouts=_timeouts(rule.timeouts),
         retry=of_rule(rule.retry),
-        ignored=("sessionPersistence",) if rule.session_persistence is not None else (),
+        name=rule.name,
+        session=rule.session_persistence,
     )
 
 
@@ -77,7 +78,8 @@ def _grpc_rule(rule: GRPCRouteRule) -> RouteRule:
         ),
         filters=rule.filters,
         backends=rule.backend_refs,
-        ignored=("sessionPersistence",) if rule.session_persistence else (),
+        name=rule.name,
+        session=rule.session_persistence,
     )
 
 

@@ -17,12 +17,14 @@ from headgate.compiler.gateway_api.backend_shares import (
 )
 from headgate.compiler.gateway_api.backend_shares import findings as backend_findings
 from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
+from headgate.compiler.gateway_api.sessions import FIELD as SESSION_FIELD
+from headgate.compiler.gateway_api.sessions import session_findings, session_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.matching.intersection import intersect
 from headgate.model.cors import announcing
-from headgate.model.requests import ANY, Match, Timeouts
+from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
@@ -33,13 +35,6 @@ from headgate.resources.meta import Key, Value
 MOST_ROWS = 128
 """The maximum number of routes for the combined matches of several roots; a proxy checks routes one by one."""
 _PATHS = ("exact", "prefix", "regex")  # the types of path conditions in order of precedence
-INSTEAD = {
-    "sessionPersistence": (
-        "requests of one session may go to any endpoint. For sticky users, make the root of a TrafficSplit with the "
-        "annotation headgate.dev/sticky the rule's only backend"
-    ),
-}
-"""Fields that headgate does not read, each with a description of what happens instead."""
 
 
 class MatchRow(NamedTuple):
@@ -147,14 +142,15 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
 
 
 class RouteRule(Value, frozen=True, kw_only=True):
-    """The common part of rules in HTTP and gRPC routes; `ignored` are fields that headgate does not read."""
+    """The common part of rules in HTTP and gRPC routes; `session` is its sessionPersistence as written."""
 
     matches: tuple[Match, ...]
     filters: tuple[RouteFilter, ...]
     backends: tuple[RouteBackend, ...]
     timeouts: Timeouts = Timeouts()
     retry: Retry | None = None
-    ignored: tuple[str, ...] = ()
+    name: str = ""
+    session: object = None
 
 
 def compile_rules(
@@ -211,9 +207,7 @@ def _compiled(
 ) -> tuple[list[Route], list[Finding], set[PortDestination]]:
     """Return the routes of a rule for all of its matches, based on `route`, findings, and the destinations of the rule."""
     requested_mirrors, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
-    for name in rule.ignored:
-        message = f"headgate does not support {name}: {INSTEAD[name]}"
-        findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
+    findings += session_findings(rule.session, key, f"{field}.{SESSION_FIELD}")
     own, of_backends = filters.divided(
         filters.changes(rule.filters), [filters.changes(ref.filters) for ref in rule.backends]
     )
@@ -228,13 +222,22 @@ def _compiled(
         route = structs.replace(route, external_auth=auth)
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, set()
+    route = structs.replace(route, session=session_of(rule.session, key, rule.name or route.name))
+    if route.session and route.session.kind == "header" and _is_divided(of_backends, rule.backends):
+        message = (
+            "backends with filters of their own keep no sessions by a header, and each request goes to a backend by weight; "
+            "use the type Cookie, or move the filters to the rule"
+        )
+        findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{SESSION_FIELD}.type", message))
+        route = structs.replace(route, session=None)
     field = f"{field}.backendRefs"
     paths = [f"{field}[{index}]" for index in range(len(rule.backends))]
     backends = [
         RuleBackend(path, ref.weight, destinations.find_http(key, ref, path), changes, filters.redirect(ref.filters))
         for path, ref, changes in zip(paths, rule.backends, of_backends, strict=True)
     ]
-    used = [backend.port_ref for backend in backends if backend.is_called and isinstance(backend.port_ref, PortRef)]
+    called = [backend for backend in backends if backend.is_called or (route.session and backend.redirect is None)]
+    used = [backend.port_ref for backend in called if isinstance(backend.port_ref, PortRef)]
     rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
     for ref in left_out:
@@ -247,7 +250,7 @@ def _compiled(
         structs.replace(
             route,
             match=row.match,
-            split=split(destinations, key, backends, row.choices),
+            split=split(destinations, key, backends, row.choices, sessions=route.session is not None),
             split_matches=tuple(choice.split_match for choice in row.choices.values() if choice.split_match),
             mirrors=(
                 *(expanded for mirror in requested_mirrors if (expanded := expanded_mirror(mirror, row.choices))),
@@ -268,6 +271,12 @@ def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
     """Return the Service ports at some destinations: those that a route names, and the backends of their splits."""
     behind = (target.ref for choice in choices if choice.split for target in choice.split.targets)
     return tuple(sorted({*(choice.ref for choice in choices), *behind}))
+
+
+def _is_divided(own: Sequence[Filters], backends: Sequence[RouteBackend]) -> bool:
+    """Return whether the backends of a rule have filters of their own that differ."""
+    redirects = any(filters.redirect(ref.filters) for ref in backends)
+    return len(backends) > 1 and (redirects or any(changes != NO_FILTERS for changes in own))
 
 
 def _faults(key: Key, rule: RouteRule, field: str) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """GRPCRoutes."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -38,7 +39,10 @@ class GRPCRouteMatch(Input, frozen=True, kw_only=True):
 
 
 class GRPCRouteRule(Input, frozen=True, kw_only=True):
-    """A rule for gRPC calls that satisfy one of `matches` (empty: all calls): its filters and backends."""
+    """A rule for gRPC calls that satisfy one of `matches` (empty: all calls): its filters and backends.
+
+    `session_persistence` may have any content, as that of an HTTPRoute.
+    """
 
     name: str = ""
     matches: tuple[GRPCRouteMatch, ...] = ()
@@ -82,6 +86,7 @@ KIND = Kind(
     status=True,
     shape=GRPCRoute,
     checks=grpc_route_causes,
+    unread=re.compile(r"spec\.rules\[\d+\]\.sessionPersistence\b.*"),
     columns=(NAME, HOSTNAMES, *STATE, AGE, PARENTS),
     recorded=True,
     listeners=("HTTP", "HTTPS"),

@@ -49,8 +49,8 @@ class HTTPRouteTimeouts(Input, frozen=True, kw_only=True):
 class HTTPRouteRule(Input, frozen=True, kw_only=True):
     """A rule for requests that satisfy one of `matches` (empty: all requests): its filters, backends and timeouts.
 
-    `retry` may have any content, because objects were stored before its schema (`compiler.resilience`). headgate reports
-    `session_persistence` as not supported, so its content is not decoded.
+    `retry` and `session_persistence` may have any content, because objects were stored before their schemas
+    (`compiler.resilience`, `compiler.gateway_api.sessions`).
     """
 
     name: str = ""
@@ -131,7 +131,7 @@ KIND = Kind(
     status=True,
     shape=HTTPRoute,
     checks=http_route_causes,
-    unread=re.compile(r"spec\.rules\[\d+\]\.retry\b.*"),
+    unread=re.compile(r"spec\.rules\[\d+\]\.(retry|sessionPersistence)\b.*"),
     columns=(NAME, HOSTNAMES, *STATE, AGE, PARENTS),
     recorded=True,
     listeners=("HTTP", "HTTPS"),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headgate import durations
 from headgate.errors import Cause
 from headgate.resources import regexes
 from headgate.resources.gateway_api.gateway import GROUP
@@ -22,6 +23,10 @@ FILTERS = {
     "ExternalAuth": "externalAuth",
 }
 """The field that each type of filter uses."""
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_TAKEN = re.compile(
+    r"x[-_](headgate|envoy)[-_].*|host|cookie|set-cookie|connection|content-length|transfer-encoding|te"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PROTOCOLS = {"GRPC": "grpc", "HTTP": "http"}
 """The field that each protocol of an authorization server uses."""
@@ -85,6 +90,7 @@ def regex_causes(match: Mapping[str, Any], field: str, where: str) -> Iterator[C
 def rule_causes(rule: Mapping[str, Any], where: str, matches: object) -> Iterator[Cause]:
     """Yield mistakes in the filters of a rule and of its backends (R47, R48, R52, D3)."""
     yield from _filter_causes(rule, where, matches)
+    yield from session_causes(part(rule, "sessionPersistence"), f"{where}.sessionPersistence")
     if rule.get("backendRefs") and any(
         route_filter.get("type") == "RequestRedirect" for _, route_filter in rows(rule.get("filters"))
     ):
@@ -121,6 +127,28 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
     if seen["RequestRedirect"] and seen["URLRewrite"]:
         message = "have a RequestRedirect and a URLRewrite, but no backend receives a redirected request: leave one of them out"
         yield Cause(f"{where}.filters", message)
+
+
+def session_causes(session: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield the mistakes in the sessionPersistence of a rule."""
+    name, of_cookie = session.get("sessionName"), session.get("cookieConfig")
+    if name and not (isinstance(name, str) and _TOKEN.fullmatch(name)):
+        yield Cause(f"{where}.sessionName", "is no name of a cookie or header: use letters, digits, '-' and '_'")
+    if session.get("type") == "Header" and isinstance(name, str) and _TAKEN.fullmatch(name.lower()):
+        yield Cause(
+            f"{where}.sessionName", f"{name!r} is the name of a header with another meaning; choose another name"
+        )
+    if session.get("type") == "Header" and of_cookie is not None:
+        yield Cause(f"{where}.cookieConfig", "is not allowed with type Header; remove it")
+    lifetime = of_cookie.get("lifetimeType") if isinstance(of_cookie, Mapping) else None
+    timeout = session.get("absoluteTimeout")
+    if lifetime == "Permanent" and not timeout:
+        yield Cause(f"{where}.absoluteTimeout", "is missing: a cookie with lifetimeType Permanent needs it")
+    if timeout is not None:
+        try:
+            durations.milliseconds(timeout)
+        except (TypeError, ValueError):
+            yield Cause(f"{where}.absoluteTimeout", "is no duration; write one such as 30m")
 
 
 def _cors_causes(cors: Mapping[str, Any], where: str) -> Iterator[Cause]:
