@@ -29,6 +29,7 @@ ABOVE = {
     "compiler/gateway_api/backend_shares.py": "what a proxy answers by protocol",
     "compiler/gateway_api/backend_tls.py": "the kinds that can have CA certificates",
     "envoy/descriptors.py": "messages of Envoy that have the names of kinds",
+    "kubernetes/refused_pods.py": "how the status of each kind of workload shows missing pods, which only clusters need",
     "manifests/apply.py": "the order in which files are applied",
     "objects/lifecycle.py": "what API servers fill in at a creation",
     "plane/object_graphs.py": "the kinds between a kind and its pods in the cluster",

@@ -416,37 +416,18 @@ async def test_the_writer_forgets_a_deleted_object(rig: StatusRig) -> None:
     assert OTHER not in rig.status.computed
 
 
-STORED = {
-    "Gateway": (
-        {
-            "gatewayClassName": "headgate",
-            "listeners": [{"name": "web", "port": 8080, "protocol": "HTTP"}],
-            "tls": {"backend": {"mode": "strict", "clientCertificateRef": {}}},
-        },
-        ("spec.tls.backend.clientCertificateRef.name: is missing", "spec.tls.backend.mode: is not a field"),
-    ),
-    "HTTPRoute": (
-        {
-            "parentRefs": [{"name": "edge"}],
-            "rules": [{"backendRefs": [{"name": "web", "port": 8080}], "retry": {"attempts": "three"}}],
-        },
-        ("spec.rules[0].retry.attempts: must be a whole number, not text",),
-    ),
-}
-"""For each kind: a spec with mistakes in fields that headgate does not read, and the message about each mistake."""
+EDGE = {"gatewayClassName": "headgate", "listeners": [{"name": "web", "port": 8080, "protocol": "HTTP"}]}
+RULE = {"backendRefs": [{"name": "web", "port": 8080}], "retry": {"attempts": "three"}}
 
 
 async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(rig: StatusRig) -> None:
-    edges = [obj(kind, "edge", spec=spec) for kind, (spec, _) in STORED.items()]
-    assert [check(edge, request=True).hub for edge in edges] == [None, None], (
-        "a new object with the mistakes is rejected"
-    )
+    route = obj("HTTPRoute", "edge", spec={"parentRefs": [{"name": "edge"}], "rules": [RULE]})
+    assert check(route, request=True).hub is None, "a new object with the mistake is rejected"
     address = {"addresses": [{"type": "IPAddress", "value": "127.9.9.9"}]}
-    await rig.write(*({**edge, "status": address if edge["kind"] == "Gateway" else {}} for edge in edges))
+    await rig.write({**obj("Gateway", "edge", spec=EDGE), "status": address}, {**route, "status": {}})
     rig.take()
-    for edge in edges:
-        said = await accepted(rig, key_of(edge))
-        assert [text for text in STORED[edge["kind"]][1] if text not in said] == []
+    message = await accepted(rig, key_of(route))
+    assert "spec.rules[0].retry.attempts: must be a whole number, not text" in message
     compiled = rig.loop.compiled.get()
     assert compiled
     (port,) = compiled.mesh.gateways
