@@ -145,6 +145,20 @@ def to_listener_set() -> Object:
     return objects.route("website", objects.rule({"v1": 1}), parents=parents)
 
 
+def backend_tls(service: str) -> Object:
+    validation = {"hostname": "a.example", "wellKnownCACertificates": "System"}
+    spec = {"targetRefs": [{"group": "", "kind": "Service", "name": service}], "validation": validation}
+    return objects.obj("BackendTLSPolicy", "shop", version=f"{GATEWAY_API}/v1", spec=spec)
+
+
+def authorization_policy(account: str) -> Object:
+    """Return a policy that lets the pods of a ServiceAccount call those of v1."""
+    selected = {"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "v1"}}}
+    rule = {"sources": [{"type": "ServiceAccount", "serviceAccount": {"name": account}}]}
+    spec = {"targetRefs": [selected], "action": "ALLOW", "rules": [rule]}
+    return objects.obj("XAuthorizationPolicy", "v1", version="gateway.networking.x-k8s.io/v1alpha1", spec=spec)
+
+
 DATAGRAMS = objects.gateway("shop", objects.listener(53, "dns", protocol="UDP"))
 PASSING = objects.gateway("shop", objects.listener(443, "tls", protocol="TLS", tls={"mode": "Passthrough"}))
 
@@ -232,6 +246,12 @@ OF_THE_GATEWAY_API = {
     ),
     "gateway.networking.k8s.io/v1 UDPRoute": PlannedChange(
         (*PODS, *dns_services(), DATAGRAMS), udp_route(1, 1), udp_route(1, 3)
+    ),
+    "gateway.networking.k8s.io/v1 BackendTLSPolicy": PlannedChange(
+        (*MESH, GATEWAY, to_gateway("v1")), backend_tls("v1"), backend_tls("v2"), (True, True, False)
+    ),
+    "gateway.networking.x-k8s.io/v1alpha1 XAuthorizationPolicy": PlannedChange(
+        MESH, authorization_policy("client"), authorization_policy("v2")
     ),
     "gateway.networking.k8s.io/v1 ReferenceGrant": PlannedChange(
         (*MESH, *shop(), TO_SHOP), shop_grant("default"), shop_grant("other"), (True, True, False)

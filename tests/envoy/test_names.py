@@ -34,7 +34,7 @@ def test_a_service_ports_name_can_be_parsed(ref, target, authority):
 @given(ref=REFS, origin=REFS, number=st.integers(0, 15))
 def test_a_rules_name_can_be_parsed_for_services_and_gateways(ref, origin, number):
     rule = Key("gateway.networking.k8s.io", "HTTPRoute", *origin.service.split("/"))
-    gateway = names.GatewayRef(*ref)
+    gateway = names.GatewayRef(ref.service, ref.port)
     made = [names.rule(parent, rule, str(number)) for parent in (ref, gateway)]
     assert [names.parse_rule(name) for name in made] == [rule, rule]
     assert [names.parse(name) for name in made] == [ref, None]

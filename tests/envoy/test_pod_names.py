@@ -8,7 +8,7 @@ from tests.wire import Address
 
 from headgate.envoy.view import Node
 from headgate.model.evaluate import Request, decide
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, PortRef
 
 PODS = ("one", "two")
 
@@ -72,7 +72,7 @@ def test_the_service_keeps_its_routes_and_another_service_its_longer_names(rig: 
     assert (answer.answered_by, answer.headers.get("x-routed")) == ("two", "yes")
     host = f"one.db.svc:{rig.echoes['one'].port}"
     assert rig.ask(address=proxy, host=host).answered_by == "other"
-    assert decide(mesh, host, Request(authority=host)).shares[0].ref == ("db/one", rig.echoes["one"].port)
+    assert decide(mesh, host, Request(authority=host)).shares[0].ref == PortRef("db/one", rig.echoes["one"].port)
 
 
 @pytest.mark.parametrize("host", ["three.db.default", "one.db.shop", "one.db.default.svc.example.org"])

@@ -71,4 +71,5 @@ def backend_words(tls: BackendTls) -> str:
         f"CAs {hashlib.sha256(tls.roots.encode()).hexdigest()[:_DIGITS]}" if tls.roots else "CAs of the proxy's system"
     )
     own = f", with the certificate of Secret {tls.client}" if tls.client else ""
-    return f"TLS by {tls.origin}: server name {tls.hostname}, a certificate for {names} by the {roots}{own}"
+    proof = f"proven by the {roots}" if names == tls.hostname else f"a certificate for {names} by the {roots}"
+    return f"TLS by {tls.origin}: server name {tls.hostname}, {proof}{own}"

@@ -101,7 +101,8 @@ def assumed(mesh: Iterable[Manifest], namespace: str) -> list[Object]:
     """
     objects = [obj for manifest in mesh if not manifest.rejected for obj in manifest.objects()]
     services = [obj for obj in objects if obj["kind"] == "Service"]
-    ports = {port["port"]: port for service in services for port in service["spec"]["ports"]} or {HTTP["port"]: HTTP}
+    written = [port for service in services for port in service["spec"]["ports"] if "protocol" not in port]
+    ports = {port["port"]: port for port in written} or {HTTP["port"]: HTTP}
     defined = {(namespace_of(one, namespace), one["metadata"]["name"]) for one in services}
     missing = {(namespace_of(obj, namespace), name) for obj in objects for name in _services(obj)} - defined
     made = [_service(*name, list(ports.values())) for name in sorted(missing)]
