@@ -116,10 +116,14 @@ def shares(said: Mapping[str, Any]) -> Mapping[Responder, Fraction]:
 
 
 def counts(tried: Mapping[str, Any]) -> Counter[Responder]:
-    """Return the number of responses of each Service, and of each status that the proxy itself returned."""
+    """Return the number of responses of each Service, and of each status that the proxy itself returned.
+
+    It answers preflights with the same status as the Services.
+    """
     by_backend = {row["backend"]: row["requests"] for row in tried["backends"] if not row["backend"].startswith("(")}
-    by_status = {int(status): count for status, count in tried["statuses"].items() if int(status) != SERVED}
-    return Counter({**by_backend, **by_status})
+    by_status = Counter({int(status): count for status, count in tried["statuses"].items()})
+    by_status[SERVED] -= sum(by_backend.values())
+    return Counter(by_backend) + by_status
 
 
 def disagreement(wanted: Mapping[Responder, Fraction], counted: Counter[Responder], total: int, sigmas: int) -> str:
