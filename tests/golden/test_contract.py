@@ -23,14 +23,24 @@ from headgate.envoy.pod_bootstrap import STORED
 from headgate.envoy.view import sidecar
 from headgate.kinds import GATEWAY as GATEWAY_API
 from headgate.model.routing import PortRef, Protocol
-from headgate.plane.renderings import CONTRACT, RenderRequest, RenderResponse
+from headgate.plane.renderings import CONTRACT, ExplainRequest, RenderRequest, RenderResponse
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
 
 RECORD = Path(__file__).with_name("contract.json")
-COMPATIBLE: tuple[str, ...] = (
-    "Bootstraps keep and rename a counter of UDP listeners, which sidecars do not have; other series are as before.",
+BOOTSTRAP = "the bootstrap of sidecars (envoy/bootstrap.py)"
+CONTAINERS = "the containers of sidecars: commands, variables, mounts (admission/sidecar_containers.py)"
+RESOURCE_NAMES = "the names of resources (envoy/names.py)"
+METRICS = "the metrics that proxies report (envoy/traffic_stats.py)"
+PROTOCOL = "the requests to a revision and its responses (plane/renderings.py)"
+COMPATIBLE: tuple[tuple[str, str], ...] = (
+    (
+        BOOTSTRAP,
+        "Bootstraps keep and rename a counter of UDP listeners, which sidecars do not have; other series are as before.",
+    ),
+    (PROTOCOL, "The requests for explanations and their answers joined the record; no message has changed."),
 )
-"""A reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
+"""A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))
 WEB, GATE = PortRef("a/web", 80), names.GatewayRef("a/gate", 443)
 NAMES = (
@@ -63,14 +73,13 @@ def parts() -> Mapping[str, Any]:
         for each in (options, structs.replace(options, native=True))
     ]
     return {
-        "the bootstrap of sidecars (envoy/bootstrap.py)": json.loads(STORED.read_text()),
-        "the containers of sidecars: commands, variables, mounts (admission/sidecar_containers.py)": [
-            _without_resources(obj) for obj in injected
-        ],
-        "the names of resources (envoy/names.py)": NAMES,
-        "the metrics that proxies report (envoy/traffic_stats.py)": sorted(set(_access_logs())),
-        "the requests to a revision and its responses (plane/renderings.py)": [
-            msgspec.json.schema(message) for message in (RenderRequest, RenderResponse)
+        BOOTSTRAP: json.loads(STORED.read_text()),
+        CONTAINERS: [_without_resources(obj) for obj in injected],
+        RESOURCE_NAMES: NAMES,
+        METRICS: sorted(set(_access_logs())),
+        PROTOCOL: [
+            msgspec.json.schema(message)
+            for message in (RenderRequest, RenderResponse, ExplainRequest, ExplanationStatus)
         ],
     }
 
@@ -99,11 +108,16 @@ def _loggers_in(value: Any) -> Iterator[str]:
 
 
 def changed(record: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    """Return the parts that differ from a record, with what to do; empty if none does."""
-    differing = [name for name, digest in current["parts"].items() if record["parts"].get(name) != digest]
+    """Return the parts that differ from a record without a new reason, with what to do; empty if `CONTRACT` differs or none does."""
+    if current["contract"] != record["contract"]:
+        return ""
+    excused = {part for part, reason in current["compatible"] if [part, reason] not in record["compatible"]}
+    differing = [
+        name for name, digest in current["parts"].items() if record["parts"].get(name) != digest and name not in excused
+    ]
     return (
         f"{'; '.join(differing)} changed, and CONTRACT is still {record['contract']}. If sidecars or revisions of the version"
-        " before can't work with it, raise CONTRACT in src/headgate/plane/renderings.py. If they can, write why into"
+        " before can't work with it, raise CONTRACT in src/headgate/plane/renderings.py. If they can, write the part and why into"
         " COMPATIBLE in tests/golden/test_contract.py. Then run `make golden`."
         if differing
         else ""
@@ -116,10 +130,9 @@ def test_the_golden_contract_with_sidecars_and_revisions_changes_only_with_its_n
     digests = {
         name: sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16] for name, content in parts().items()
     }
-    current = {"contract": CONTRACT, "compatible": list(COMPATIBLE), "parts": digests}
+    current = {"contract": CONTRACT, "compatible": [list(pair) for pair in COMPATIBLE], "parts": digests}
     record = json.loads(RECORD.read_text())
-    is_decided = (CONTRACT, list(COMPATIBLE)) != (record["contract"], record["compatible"])
-    message = "" if is_decided else changed(record, current)
+    message = changed(record, current)
     if pytestconfig.getoption("--update-golden") and not message:
         RECORD.write_text(json.dumps(current, indent=1) + "\n")
         return
@@ -129,10 +142,24 @@ def test_the_golden_contract_with_sidecars_and_revisions_changes_only_with_its_n
 
 @pytest.mark.parametrize("part", json.loads(RECORD.read_text())["parts"])
 def test_a_changed_part_of_the_contract_is_named_with_what_to_do(part: str) -> None:
-    """Each part of the record counts, and nothing is reported without a change."""
+    """Each part of the record counts, whatever reason another part has. Nothing is reported without a change."""
     record = json.loads(RECORD.read_text())
-    other = {**record, "parts": {**record["parts"], part: "0"}}
+    reasons = [[name, "another reason"] for name in record["parts"] if name != part]
+    other = {
+        **record,
+        "compatible": [*record["compatible"], *reasons],
+        "parts": dict.fromkeys(record["parts"], "0"),
+    }
     message = changed(record, other)
     assert message.startswith(f"{part} changed, and CONTRACT is still {record['contract']}.")
     assert "raise CONTRACT in src/headgate/plane/renderings.py" in message
     assert changed(record, record) == ""
+
+
+def test_a_changed_part_of_the_contract_needs_a_new_reason_of_its_own_or_another_number() -> None:
+    record = {"contract": 1, "compatible": [["a", "before"]], "parts": {"a": "1"}}
+    other = {**record, "parts": {"a": "2"}}
+    assert changed(record, other).startswith("a changed")  # the reason is for an earlier change
+    assert not changed(record, {**other, "compatible": [["a", "before"], ["a", "now"]]})
+    assert not changed(record, {**other, "contract": 2})
+    assert set(parts()) >= {part for part, _ in COMPATIBLE}
