@@ -39,6 +39,7 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         "Bootstraps keep and rename a counter of UDP listeners, which sidecars do not have; other series are as before.",
     ),
     (PROTOCOL, "The requests for explanations and their answers joined the record; no message has changed."),
+    (PROTOCOL, "Each message of a revision has the number, even the first one; no released version omits it."),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 import pytest
-from msgspec import structs
 from tests.identity.fakes import FakeIssuer, Time
 from tests.make.objects import endpoint_slice, meshed_pod, service, split
 from tests.xds.client import XdsClient
@@ -32,6 +31,7 @@ from headgate.plane.renderings import (
     ReceivedSets,
     RenderRequest,
     RenderResponse,
+    contract_of,
 )
 from headgate.plane.revisions import RevisionFollower
 from headgate.plane.status.receipts import Progress, Receipts, shared
@@ -70,8 +70,9 @@ class Rig:
         if path == EXPLAIN_PATH:
             explained = await self.renderer.explain(msgspec.msgpack.decode(body, type=ExplainRequest))
             return msgspec.json.encode(explained)
-        answer = await self.renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
-        return msgspec.msgpack.encode(structs.replace(answer, contract=self.contract))
+        if self.contract != CONTRACT:
+            return msgspec.msgpack.encode({"contract": self.contract, "proxies": "of another form"})
+        return msgspec.msgpack.encode(await self.renderer.render(body))
 
     @property
     def live_state(self) -> LiveState:
@@ -236,13 +237,47 @@ async def test_the_default_revision_configures_the_proxies_of_a_revision_that_do
 
 
 async def test_a_revision_of_another_contract_is_never_replaced(rig: Rig) -> None:
-    """Its sidecars may not understand what the default revision renders."""
+    """Its sidecars may not understand what the default revision renders, even while it does not answer at all."""
     await rig.current(FIRST)
     rig.follower.fallback_s = 0.0
     rig.contract = CONTRACT + 1
     await rig.store.create(service("later", clusterIP="10.96.0.4"))
     await until(lambda: "next" in rig.follower.problems.get(), rig.follower.problems)
+    assert rig.follower.problems.get()["next"].startswith(f"it speaks version {CONTRACT + 1} of the protocol")
     assert rig.loop.renderings.get().revisions == {"next"}
+    rig.answers = False
+    await until(lambda: rig.follower.problems.get()["next"] == "connection refused", rig.follower.problems)
+    assert rig.loop.renderings.get().revisions == {"next"}
+
+
+async def test_the_default_revision_ends_its_service_for_a_revision_that_returns_with_another_contract(
+    rig: Rig,
+) -> None:
+    """As after an upgrade of the revision that took longer than the fallback."""
+    await rig.current(FIRST)
+    rig.follower.fallback_s = 0.0
+    rig.answers = False
+    await rig.store.create(service("later", clusterIP="10.96.0.4"))
+    await until(lambda: not rig.loop.renderings.get().revisions, rig.loop.renderings)
+    rig.answers, rig.contract = True, CONTRACT + 1
+    await until(lambda: rig.loop.renderings.get().revisions == {"next"}, rig.loop.renderings)
+    rig.contract = CONTRACT
+    await until(lambda: not rig.follower.problems.get(), rig.follower.problems)
+    proxy = await rig.current(FIRST)
+    assert any("later" in name for name in (proxy.config.get() or {})[CLUSTER])
+
+
+def test_messages_name_their_contract_before_the_rest_is_read() -> None:
+    """A default would be omitted, so each version would take another one's message for its own."""
+    for message in (RenderRequest(contract=CONTRACT), RenderResponse(contract=CONTRACT)):
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(message)) == {"contract": CONTRACT}
+    assert contract_of(msgspec.msgpack.encode({"contract": 7, "proxies": 1, "later": None})) == 7
+
+
+async def test_a_revision_answers_a_client_of_another_contract_with_its_own(rig: Rig) -> None:
+    """The request may be of another form."""
+    answer = await rig.renderer.render(msgspec.msgpack.encode({"contract": CONTRACT + 1, "changed": "all"}))
+    assert answer == RenderResponse(contract=CONTRACT)
 
 
 async def test_a_revision_that_does_not_answer_delays_no_other_one(rig: Rig) -> None:
@@ -271,7 +306,7 @@ def test_a_response_that_lacks_its_resources_is_refused() -> None:
     """Also from a revision that lies: the active control plane serves all other proxies."""
     pairs = dict.fromkeys(RENDERED, ("shared", "own"))
     with pytest.raises(ProxyError, match="lacks 2 of 2 sets"):
-        ReceivedSets().take(RenderResponse(proxies={FIRST: pairs}))
+        ReceivedSets().take(RenderResponse(contract=CONTRACT, proxies={FIRST: pairs}))
 
 
 async def test_a_revision_with_another_protocol_renders_nothing(rig: Rig) -> None:

@@ -42,7 +42,7 @@ from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
-from headgate.plane.renderings import EXPLAIN_PATH, RENDER_PATH, ConfigRenderer, ExplainRequest, RenderRequest
+from headgate.plane.renderings import EXPLAIN_PATH, RENDER_PATH, ConfigRenderer, ExplainRequest
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.meta import Object
 from headgate.resources.registry import CLUSTER_KINDS
@@ -116,8 +116,7 @@ class _Answers:
         """Return the configurations as MessagePack, or the status 401 without a valid token."""
 
         async def answer(body: bytes) -> bytes:
-            rendered = await self._renderer.render(msgspec.msgpack.decode(body, type=RenderRequest))
-            return msgspec.msgpack.encode(rendered)
+            return msgspec.msgpack.encode(await self._renderer.render(body))
 
         return await self._answer(request, answer)
 

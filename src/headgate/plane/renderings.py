@@ -48,10 +48,15 @@ class ObjectVersion(Value, frozen=True, kw_only=True):
     version: str
 
 
-class RenderRequest(Value, frozen=True, kw_only=True):
+class Versioned(Value, frozen=True, kw_only=True):
+    """A message with the `CONTRACT` of its sender. It has no default: a default is not encoded, and the receiver would assume its own."""
+
+    contract: int
+
+
+class RenderRequest(Versioned, frozen=True, kw_only=True):
     """The request: `changed` has the objects since the last request, None for all. `held` has the sets that the client keeps."""
 
-    contract: int = CONTRACT
     changed: tuple[ObjectVersion, ...] | None = None
     modes: Mapping[str, TlsMode] = {}
     held: tuple[str, ...] = ()
@@ -65,10 +70,9 @@ class WireResource(Value, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
 
 
-class RenderResponse(Value, frozen=True, kw_only=True):
+class RenderResponse(Versioned, frozen=True, kw_only=True):
     """The response: for each proxy and type the IDs of two sets, shared and own, and the sets that the client lacks."""
 
-    contract: int = CONTRACT
     proxies: Mapping[str, Mapping[str, tuple[str, str]]] = {}
     sets: Mapping[str, Mapping[str, WireResource]] = {}
 
@@ -78,6 +82,11 @@ class ExplainRequest(Value, frozen=True, kw_only=True):
 
     modes: Mapping[str, TlsMode]
     sent: RequestSpec
+
+
+def contract_of(message: bytes) -> int:
+    """Return the `CONTRACT` of a message's sender; the rest may be of another form. Raises msgspec.DecodeError."""
+    return msgspec.msgpack.decode(message, type=Versioned).contract
 
 
 class ConfigRenderer:
@@ -91,10 +100,14 @@ class ConfigRenderer:
         self._compiler, self._memo = Compiler(), Memo()
         self._turn = asyncio.Lock()
 
-    async def render(self, request: RenderRequest) -> RenderResponse:
-        """Return the configurations for all of the revision's proxies, with objects at least as new as in the request."""
-        if request.contract != CONTRACT:
-            return RenderResponse()
+    async def render(self, body: bytes) -> RenderResponse:
+        """Answer an encoded `RenderRequest`: the configurations for all of the revision's proxies, with objects at least as new.
+
+        A client with another `CONTRACT` gets none. Raises msgspec.DecodeError.
+        """
+        if contract_of(body) != CONTRACT:
+            return RenderResponse(contract=CONTRACT)
+        request = msgspec.msgpack.decode(body, type=RenderRequest)
         await self._wait_read(request.changed)
         async with self._turn:
             return await asyncio.to_thread(self._response, self._snapshot(), request)
@@ -156,6 +169,7 @@ def response(configs: Mapping[str, Configuration], held: Sequence[str]) -> Rende
             type_url: (id_of(config[type_url].common), id_of(config[type_url].own)) for type_url in RENDERED
         }
     return RenderResponse(
+        contract=CONTRACT,
         proxies=proxies,
         sets={
             name: {

@@ -22,6 +22,7 @@ from headgate.plane.renderings import (
     ReceivedSets,
     RenderRequest,
     RenderResponse,
+    contract_of,
 )
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
@@ -44,7 +45,8 @@ class OtherContract(ProxyError):
 class RevisionFollower:
     """Publishes to the loop what each of the `installed` revisions renders. `problems` has why a revision does not, by its name.
 
-    The loop renders for a revision that has not answered for `fallback_s` seconds, until it answers again.
+    The loop renders for a revision that has not answered for `fallback_s` seconds, until it answers again. It never does so for one
+    that has answered with another `CONTRACT` last.
     """
 
     def __init__(
@@ -106,12 +108,15 @@ class RevisionFollower:
         sets, last = ReceivedSets(), _NOTHING
         clock = asyncio.get_running_loop().time
         failing_since: float | None = None
+        is_other = False  # the last answer had another contract
 
         async def attempt() -> _Request:
+            nonlocal is_other
             request = _Request(self._loop.compiled.get(), self._versions())
             answer = _decoded(
                 await self._call(name, RENDER_PATH, msgspec.msgpack.encode(request.after(last, sets.held)))
             )
+            is_other = False
             configs = sets.take(answer)
             self._lapsed.discard(name)
             self._proxies[name] = {
@@ -122,12 +127,15 @@ class RevisionFollower:
             return request
 
         async def wait(error: Exception, pause: float) -> None:
-            nonlocal failing_since
-            failing_since = failing_since or clock()
+            nonlocal failing_since, is_other
+            if isinstance(error, OtherContract):
+                is_other, failing_since = True, None
+            else:
+                failing_since = failing_since or clock()
             self._report(name, str(error))
-            is_due = clock() - failing_since >= self.fallback_s and not isinstance(error, OtherContract)
-            if is_due and name not in self._lapsed:
-                self._lapsed.add(name)
+            is_due = failing_since is not None and clock() - failing_since >= self.fallback_s and not is_other
+            if is_due != (name in self._lapsed):
+                self._lapsed ^= {name}
                 self._proxies.pop(name, None)
                 self._publish()
             await asyncio.sleep(pause)
@@ -152,6 +160,7 @@ class _Request(NamedTuple):
     def after(self, last: "_Request", held: tuple[str, ...]) -> RenderRequest:
         """Return the request to a revision that has answered `last`, and has sent the sets `held`."""
         return RenderRequest(
+            contract=CONTRACT,
             changed=tuple(_changes(last.versions, self.versions)) if last.compiled else None,
             modes=_modes(self.compiled),
             held=held,
@@ -168,15 +177,15 @@ def _modes(compiled: Compiled | None) -> Mapping[str, TlsMode]:
 
 def _decoded(data: bytes) -> RenderResponse:
     try:
-        answer = msgspec.msgpack.decode(data, type=RenderResponse)
+        contract = contract_of(data)
+        if contract == CONTRACT:
+            return msgspec.msgpack.decode(data, type=RenderResponse)
     except msgspec.DecodeError as error:
         raise ProxyError(f"its response is malformed: {error}") from error
-    if answer.contract != CONTRACT:
-        raise OtherContract(
-            f"it speaks version {answer.contract} of the protocol between revisions, and this control plane version"
-            f" {CONTRACT}: remove the revision, and upgrade headgate"
-        )
-    return answer
+    raise OtherContract(
+        f"it speaks version {contract} of the protocol between revisions, and this control plane version"
+        f" {CONTRACT}: remove the revision, and upgrade headgate"
+    )
 
 
 def _changes(before: Versions, now: Versions) -> Iterator[ObjectVersion]:
