@@ -63,9 +63,12 @@ class Rig:
         self.answers = True
         self.contract = CONTRACT
         self.follower = RevisionFollower(self.loop, self.feed, self.installed, self.call)
+        self.failures, self.hangs_s = 0, 0.0
+        self.follower.clock = lambda: self.failures * self.hangs_s
 
     async def call(self, revision: str, path: str, body: bytes) -> bytes:
         if revision != "next" or not self.answers:
+            self.failures += 1
             raise Unavailable("connection refused")
         if path == EXPLAIN_PATH:
             explained = await self.renderer.explain(msgspec.msgpack.decode(body, type=ExplainRequest))
@@ -234,6 +237,16 @@ async def test_the_default_revision_configures_the_proxies_of_a_revision_that_do
         lambda: shared(proxy.config.get() or {}, CLUSTER) is not shared(other.config.get() or {}, CLUSTER), proxy.config
     )
     await until(lambda: not rig.follower.problems.get(), rig.follower.problems)
+
+
+async def test_the_time_in_which_a_revision_hangs_counts_from_the_request(rig: Rig) -> None:
+    """A request fails when the revision has hung for a minute: its proxies wait no second one."""
+    await rig.current(FIRST)
+    rig.hangs_s = rig.follower.fallback_s
+    rig.answers = False
+    await rig.store.create(service("later", clusterIP="10.96.0.4"))
+    await until(lambda: not rig.loop.renderings.get().revisions, rig.loop.renderings)
+    assert rig.failures == 1
 
 
 async def test_a_revision_of_another_contract_is_never_replaced(rig: Rig) -> None:

@@ -1,6 +1,7 @@
 """Requests the configurations of the proxies of installed revisions, after each build of the active control plane."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class RevisionFollower:
     ) -> None:
         self.problems: Latest[Mapping[str, str]] = Latest({})
         self.fallback_s = fallback_s
+        self.clock: Callable[[], float] = time.monotonic
         self._lapsed: set[str] = set()
         self._loop = loop
         self._feed = feed
@@ -106,12 +108,13 @@ class RevisionFollower:
         """Request the configurations of a revision after each build, until canceled."""
         await until(active.get, active)
         sets, last = ReceivedSets(), _NOTHING
-        clock = asyncio.get_running_loop().time
-        failing_since: float | None = None
+        unanswered_since: float | None = None
         is_other = False  # the last answer had another contract
 
         async def attempt() -> _Request:
-            nonlocal is_other
+            nonlocal is_other, unanswered_since
+            # The call itself may last as long as `fallback_s`.
+            unanswered_since = self.clock() if unanswered_since is None else unanswered_since
             request = _Request(self._loop.compiled.get(), self._versions())
             answer = _decoded(
                 await self._call(name, RENDER_PATH, msgspec.msgpack.encode(request.after(last, sets.held)))
@@ -127,13 +130,13 @@ class RevisionFollower:
             return request
 
         async def wait(error: Exception, pause: float) -> None:
-            nonlocal failing_since, is_other
+            nonlocal is_other, unanswered_since
             if isinstance(error, OtherContract):
-                is_other, failing_since = True, None
-            else:
-                failing_since = failing_since or clock()
+                is_other, unanswered_since = True, None
             self._report(name, str(error))
-            is_due = failing_since is not None and clock() - failing_since >= self.fallback_s and not is_other
+            is_due = (
+                unanswered_since is not None and not is_other and self.clock() - unanswered_since >= self.fallback_s
+            )
             if is_due != (name in self._lapsed):
                 self._lapsed ^= {name}
                 self._proxies.pop(name, None)
@@ -143,7 +146,7 @@ class RevisionFollower:
         async for compiled in self._loop.compiled.changes():
             if compiled is not None and compiled is not last.compiled:
                 last = await until_done(attempt, wait, on=HeadgateError)
-                failing_since = None
+                unanswered_since = None
                 self._report(name, "")
                 self._publish()
 
