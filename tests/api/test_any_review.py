@@ -31,7 +31,7 @@ from tests.make.objects import (
 )
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import INJECT_LABELED
+from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
@@ -41,7 +41,7 @@ from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 from headgate.standalone.store.memory import MemoryStore
 
-PATHS = ("/inject", INJECT_LABELED, "/validate", "/validate", "/convert")
+PATHS = ("/inject", f"{INJECT_LABELED}{OF_REVISIONS}", "/validate", "/validate", "/convert")
 CHECK = {"httpGet": {"path": "/", "port": 80, "httpHeaders": [{"name": "a", "value": "b"}]}, "periodSeconds": 1}
 APP = container(
     "app",

@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from tests.api.reviews import call, review
-from tests.make.objects import service
+from tests.make.objects import namespace, service
 
 from headgate.admission.chain import object_check
-from headgate.admission.injection import INJECT_LABELED, PodNamespace
+from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, transparent_sidecars
 from headgate.api.webhooks import Reviews, create_webhooks
-from headgate.resources.core.pod_metadata import INJECT
+from headgate.kubernetes.revisions import beside_revisions
+from headgate.latest import Latest
+from headgate.plane.feed import snapshot_of
+from headgate.plane.snapshot_view import SnapshotView
+from headgate.resources.core.pod_metadata import INJECT, REVISION
 from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
 from headgate.settings import DEFAULTS
 
 SPLIT = {
@@ -86,6 +91,26 @@ async def test_the_first_pod_of_a_labeled_namespace_gets_a_sidecar_before_the_re
     opted_out = {**pod, "metadata": {"generateName": "web-", "labels": {INJECT: "false"}}}
     _, answer = await call(app, INJECT_LABELED, review(opted_out))
     assert "patch" not in answer["response"]
+
+
+async def test_a_pod_gets_the_default_sidecar_before_the_replica_knows_that_the_label_of_a_revision_is_removed() -> (
+    None
+):
+    """The API server does not call the webhook of the revision any more."""
+    stored = namespace("shop", labels={INJECT: "true", REVISION: "canary"})
+    sidecars = beside_revisions(transparent_sidecars("labelled", OPTIONS), Latest(frozenset({"canary"})))
+    view = SnapshotView(snapshot_of({key_of(stored): stored}))
+    app = create_webhooks(Reviews(sidecars, object_check(DEFAULTS), warn, lambda: view), lambda: True)
+    labels = {INJECT: "true"}
+    pod = {
+        "metadata": {"generateName": "web-", "labels": labels},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }
+    for path in (INJECT_LABELED, "/inject"):
+        _, answer = await call(app, path, review(pod))
+        assert b"headgate-sidecar" in base64.b64decode(answer["response"]["patch"])
+        _, answer = await call(app, f"{path}{OF_REVISIONS}", review(pod))
+        assert "patch" not in answer["response"]
 
 
 async def test_a_pod_that_gets_no_sidecar_is_allowed_without_a_patch(app: Starlette) -> None:

@@ -30,6 +30,7 @@ from headgate.resources.core.pod_metadata import (
     INJECTED,
     PROCESS,
     PROCESS_ID,
+    REVISION,
     SIDECAR,
 )
 from headgate.resources.core.pod_spec import Pod
@@ -44,6 +45,8 @@ EXPLICIT: Literal["explicit"] = "explicit"
 TRANSPARENT: Literal["transparent"] = "transparent"
 INJECT_LABELED = "/inject/labeled-namespace"
 """The path of the webhook for pods of namespaces that an API server has selected by the label `INJECT`."""
+OF_REVISIONS = "/revision"
+"""Ends the paths of the webhooks for namespaces that an API server has selected because they have the label `REVISION`."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
 
@@ -252,13 +255,15 @@ class SelectedNamespace(View):
     """A view in which a namespace has the labels by which an API server has selected it.
 
     The API server knows new labels earlier than a replica, which watches it: the first pod of a new namespace is created when
-    the replica does not know the namespace yet.
+    the replica does not know the namespace yet. With `injected`, it has selected the namespace by the label `INJECT`; without
+    `revised`, because it has no label `REVISION`.
     """
 
-    def __init__(self, view: View, namespace: str, *, injected: bool) -> None:
+    def __init__(self, view: View, namespace: str, *, injected: bool, revised: bool) -> None:
         self._view = view
         self._key = Key("", "Namespace", "", namespace)
         self._injected = injected
+        self._revised = revised
 
     def get(self, key: Key) -> Object | None:
         """Return an object; the namespace always exists."""
@@ -269,6 +274,8 @@ class SelectedNamespace(View):
         labels = {**part(metadata, "labels"), NAMESPACE_NAME: key.name}
         if self._injected and labels.get(INJECT) not in INJECTED:
             labels[INJECT] = INJECTED[0]
+        if not self._revised:
+            labels.pop(REVISION, None)
         return {**(obj or {}), "metadata": {**metadata, "labels": labels}}
 
     def select(self, group: str, kind: str, namespace: str) -> Sequence[Object]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.admission.injection import INJECT_LABELED, SelectedNamespace, Sidecars
+from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS, SelectedNamespace, Sidecars
 from headgate.admission.review import Review, review
 from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
@@ -104,8 +104,11 @@ def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool], more: Sequen
 
     return Starlette(
         routes=[
-            Route("/inject", handlers.inject, methods=["POST"]),
-            Route(INJECT_LABELED, handlers.inject_labeled, methods=["POST"]),
+            *(
+                Route(f"{path}{end}", partial(handlers.inject, labeled=labeled, revised=bool(end)), methods=["POST"])
+                for path, labeled in (("/inject", False), (INJECT_LABELED, True))
+                for end in ("", OF_REVISIONS)
+            ),
             Route("/validate", handlers.validate, methods=["POST"]),
             Route("/convert", handlers.convert, methods=["POST"]),
             Route("/healthz", lambda _request: PlainTextResponse("ok")),
@@ -120,13 +123,13 @@ class _Handlers:
         self._reviews = reviews
         self._large_bodies = asyncio.Semaphore(_MOST_LARGE_BODIES)
 
-    async def inject(self, request: Request) -> Response:
-        """Answer a review of a new pod with a JSON patch."""
-        return await _with_text_errors(self._reviewed(request, partial(self._injected, labeled=False)))
+    async def inject(self, request: Request, *, labeled: bool, revised: bool) -> Response:
+        """Answer a review of a new pod with a JSON patch. The API server has selected the namespace by `INJECT` if it is `labeled`.
 
-    async def inject_labeled(self, request: Request) -> Response:
-        """Do what `inject` does for a pod of a namespace that the API server has selected by its label."""
-        return await _with_text_errors(self._reviewed(request, partial(self._injected, labeled=True)))
+        It is `revised` if it has the label `REVISION`.
+        """
+        injected = partial(self._injected, labeled=labeled, revised=revised)
+        return await _with_text_errors(self._reviewed(request, injected))
 
     async def validate(self, request: Request) -> Response:
         """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes.
@@ -167,11 +170,11 @@ class _Handlers:
             answer["result"] = {"status": "Failure", "message": str(error)}
         return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
 
-    async def _injected(self, request: _Request, *, labeled: bool) -> dict[str, Any]:
+    async def _injected(self, request: _Request, *, labeled: bool, revised: bool) -> dict[str, Any]:
         pod = {"spec": {}, **without_nulls(request.object or {})}
         _check_types(pod, "v1", "Pod")
         metadata = {**(pod.get("metadata") or {}), "namespace": request.namespace}
-        view = SelectedNamespace(self._reviews.view(), request.namespace, injected=labeled)
+        view = SelectedNamespace(self._reviews.view(), request.namespace, injected=labeled, revised=revised)
         created = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         reviewed = review(created, None, view, self._reviews.sidecars).passed()
         patch = list(_patch(pod, reviewed.object, namespace=request.namespace))

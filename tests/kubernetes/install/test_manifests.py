@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.admission.injection import INJECT_LABELED
+from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
 from headgate.kubernetes.names import SERVER_NAMES
@@ -74,7 +74,8 @@ def test_webhooks_and_conversions_use_dns_names_of_the_serving_certificate() -> 
     ]
     names = {f"{config['service']['name']}.{config['service']['namespace']}.svc" for config in configs}
     assert names <= set(SERVER_NAMES)
-    assert {config["service"]["path"] for config in configs} == {"/inject", INJECT_LABELED, "/validate", "/convert"}
+    injection = {f"{path}{end}" for path in ("/inject", INJECT_LABELED) for end in ("", OF_REVISIONS)}
+    assert {config["service"]["path"] for config in configs} == {*injection, "/validate", "/convert"}
 
 
 def matches(selector: Any, labels: Mapping[str, str]) -> bool:
@@ -88,6 +89,7 @@ def matches(selector: Any, labels: Mapping[str, str]) -> bool:
     return all(holds[item["operator"]](item) for item in selector.get("matchExpressions", ()))
 
 
+@pytest.mark.parametrize("revision", [None, "canary", ""])
 @pytest.mark.parametrize(
     ("namespace_label", "pod_label", "policies"),
     [
@@ -102,10 +104,15 @@ def matches(selector: Any, labels: Mapping[str, str]) -> bool:
     ],
 )
 def test_injection_fails_closed_for_labels_that_request_a_sidecar_and_open_for_other_pods(
-    namespace_label: str | None, pod_label: str | None, policies: list[str]
+    namespace_label: str | None, pod_label: str | None, policies: list[str], revision: str | None
 ) -> None:
-    """R77. A TLSConfig or an annotation may request a sidecar for a pod without the label."""
+    """R77. A TLSConfig or an annotation may request a sidecar for a pod without the label.
+
+    Exactly one webhook reviews a pod. Its path says whether the namespace has the label of a revision.
+    """
     labels = [{"headgate.dev/inject": value} if value else {} for value in (namespace_label, pod_label)]
+    if revision is not None:
+        labels[0]["headgate.dev/rev"] = revision
     for namespace, called in (("shop", policies), ("kube-system", []), ("headgate-system", [])):
         around = {**labels[0], "kubernetes.io/metadata.name": namespace}
         hooks = [
@@ -115,7 +122,7 @@ def test_injection_fails_closed_for_labels_that_request_a_sidecar_and_open_for_o
         ]
         assert [hook["failurePolicy"] for hook in hooks] == called
         is_labeled = namespace_label in {"true", "enabled"}
-        paths = {INJECT_LABELED if is_labeled else "/inject"}
+        paths = {f"{INJECT_LABELED if is_labeled else '/inject'}{'' if revision is None else OF_REVISIONS}"}
         assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == (paths if hooks else set())
         assert all(hook["timeoutSeconds"] == 2 for hook in hooks if hook["failurePolicy"] == "Ignore")
 
@@ -275,5 +282,6 @@ def test_the_objects_of_a_revision_select_only_its_pods_and_have_the_options_of_
         assert hook["clientConfig"]["service"]["name"] == objects["Service"]["metadata"]["name"]
         requirements = hook["namespaceSelector"]["matchExpressions"]
         assert {"key": "headgate.dev/rev", "operator": "In", "values": ["canary"]} in requirements
+        assert hook["clientConfig"]["service"]["path"].endswith(OF_REVISIONS)
         assert {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop"]} in requirements
     assert all(obj["metadata"]["labels"]["headgate.dev/rev"] == "canary" for obj in objects.values())

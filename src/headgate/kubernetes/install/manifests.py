@@ -10,6 +10,7 @@ from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.install.webhook_configurations import (
     injection_webhooks,
+    revision_webhooks,
     service_of_webhooks,
     validation_webhooks,
 )
@@ -113,8 +114,7 @@ def revision_manifests(values: Values, revision: str) -> tuple[Object, ...]:
     selector = {"app.kubernetes.io/name": name}
     port = {"name": "https", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"}
     deployment = _deployment(values, name, selector, ["--revision", revision])
-    of_revision = {"key": REVISION, "operator": "In", "values": [revision]}
-    injection = injection_webhooks(values.mesh.namespaces, name, of_revision)
+    injection = revision_webhooks(values.mesh.namespaces, revision, name)
     webhooks = ("mutatingwebhookconfigurations",)
     rule = RoleRule("admissionregistration.k8s.io", webhooks, ("get", "update"), "its webhooks fail", (name,))
     objects = (

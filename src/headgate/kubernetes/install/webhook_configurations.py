@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME
+from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME, OF_REVISIONS
 from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.names import NAMESPACE, WEBHOOKS
 from headgate.options import NEVER_INJECTED
-from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED
+from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED, REVISION
 from headgate.resources.meta import Object
 
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY, EXPERIMENTAL]
@@ -29,33 +29,64 @@ def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def injection_webhooks(
-    namespaces: Sequence[str], service: str = WEBHOOKS, *requirements: Mapping[str, Any]
-) -> Sequence[Object]:
-    """Return the webhooks of injection: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
+def injection_webhooks(namespaces: Sequence[str]) -> Sequence[Object]:
+    """Return the webhooks of injection of the default revision: for namespaces without the label `REVISION`, and for those with it.
 
-    Those of a revision have further `requirements` of namespaces, and another `service`. The first one has a path of its own, so that the label holds as the API server knows it.
+    A replica may read a label later than the API server. When the label has just been removed, it would leave the pod to the
+    revision, whose webhook is not called any more. So each part has a path of its own.
+    """
+    without, has = ({"key": REVISION, "operator": operator} for operator in ("DoesNotExist", "Exists"))
+    return (
+        *_injection(namespaces, without),
+        *_injection(namespaces, has, path=OF_REVISIONS, name="-of-revisions"),
+    )
+
+
+def revision_webhooks(namespaces: Sequence[str], revision: str, service: str) -> Sequence[Object]:
+    """Return the webhooks of injection of a revision, which has a Service of its own."""
+    has = {"key": REVISION, "operator": "In", "values": [revision]}
+    return _injection(namespaces, has, service=service, path=OF_REVISIONS)
+
+
+def _injection(
+    namespaces: Sequence[str],
+    of_revision: Mapping[str, Any],
+    *,
+    service: str = WEBHOOKS,
+    path: str = "",
+    name: str = "",
+) -> Sequence[Object]:
+    """Return three webhooks: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
+
+    `of_revision` is a further requirement of namespaces. `path` and `name` end the paths and the names.
+    The first one has a path of its own, so that the label holds as the API server knows it.
     The first two fail closed, because these pods must not start without a sidecar. The third one is for pods that get a
     sidecar by their annotation, by a TLSConfig or by `--sidecars all`. It must not stop other pods, so it fails open.
     """
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
     labeled, unlabeled = ({"key": INJECT, "operator": operator} for operator in ("Exists", "DoesNotExist"))
     not_opted_out = {"key": INJECT, "operator": "NotIn", "values": list(NOT_INJECTED)}
-    injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)}, *requirements)
-    elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)}, *requirements)
+    injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)}, of_revision)
+    elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)}, of_revision)
     hooks = [
-        _webhook("namespaces", INJECT_LABELED, failurePolicy="Fail", rules=rules, namespaceSelector=injected),
         _webhook(
-            "pods",
-            "/inject",
+            f"namespaces{name}",
+            f"{INJECT_LABELED}{path}",
+            failurePolicy="Fail",
+            rules=rules,
+            namespaceSelector=injected,
+        ),
+        _webhook(
+            f"pods{name}",
+            f"/inject{path}",
             failurePolicy="Fail",
             rules=rules,
             namespaceSelector=elsewhere,
             objectSelector={"matchExpressions": [labeled, not_opted_out]},
         ),
         _webhook(
-            "unlabeled-pods",
-            "/inject",
+            f"unlabeled-pods{name}",
+            f"/inject{path}",
             failurePolicy="Ignore",
             timeoutSeconds=_SHORT_S,
             rules=rules,
