@@ -81,8 +81,8 @@ def _objects_of_revision() -> Iterator[str]:
     """Yield the text of each object of a revision, which has the options of the installation."""
     copied = "$installation.namespaces"
     whole, limited = (_objects(each, is_revision=True) for each in ("", "{{ $namespace }}"))
-    for key, text in whole.items():
-        either = _alternative(key, text, limited[key].replace(".Values.namespaces", copied), copied)
+    for key in dict.fromkeys((*whole, *limited)):
+        either = _alternative(key, whole.get(key, ""), limited.get(key, "")).replace(".Values.namespaces", copied)
         yield ARGUMENTS.sub(_copied_arguments, either)
 
 
@@ -96,14 +96,14 @@ def _copied_arguments(match: re.Match[str]) -> str:
     )
 
 
-def _alternative(key: tuple[str, str, str], whole: str, limited: str, condition: str = ".Values.namespaces") -> str:
+def _alternative(key: tuple[str, str, str], whole: str, limited: str) -> str:
     """Return the text of an object; `limited` is that for a mesh that is limited to namespaces."""
     if whole == limited:
         return whole
     if whole:
-        return f"{{{{- if {condition} }}}}\n{limited}{{{{- else }}}}\n{whole}{{{{- end }}}}\n"
+        return f"{{{{- if .Values.namespaces }}}}\n{limited}{{{{- else }}}}\n{whole}{{{{- end }}}}\n"
     if key[2] == "{{ $namespace }}":
-        text = limited.replace("{{ .Release", "{{ $.Release")
+        text = re.sub(r"\{\{ \.(Release|Values)", r"{{ $.\1", limited)
         return f"{{{{- range $namespace := .Values.namespaces }}}}\n---\n{text}{{{{- end }}}}\n"
     condition = f'and .Values.namespaces (not (has "{key[2]}" .Values.namespaces))'
     return f"{{{{- if {condition} }}}}\n{limited}{{{{- end }}}}\n"

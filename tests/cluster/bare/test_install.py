@@ -24,6 +24,8 @@ REVISION = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate-rev-canary",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/headgate-rev-canary",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/headgate-rev-canary",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles/headgate-rev-canary",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/headgate-rev-canary",
 )
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPLITS = "trafficsplits.split.smi-spec.io"

@@ -1,6 +1,6 @@
 """The objects of an installation: labels, selectors, ports and permissions fit together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
 from headgate.kubernetes.names import SERVER_NAMES
+from headgate.plane.feed import COMPILED
 from headgate.resources.registry import BUILT_IN, KINDS
 
 VALUES = Values(image="headgate:1")
@@ -285,3 +286,31 @@ def test_the_objects_of_a_revision_select_only_its_pods_and_have_the_options_of_
         assert hook["clientConfig"]["service"]["path"].endswith(OF_REVISIONS)
         assert {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop"]} in requirements
     assert all(obj["metadata"]["labels"]["headgate.dev/rev"] == "canary" for obj in objects.values())
+
+
+def granted(objects: Sequence[Any]) -> set[tuple[str, str, str, str]]:
+    """Return what the roles among objects allow, as namespace, group, resource and verb."""
+    return {
+        (obj["metadata"].get("namespace", ""), group, resource, verb)
+        for obj in objects
+        if obj["kind"] in {"Role", "ClusterRole"}
+        for rule in obj["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize(("namespaces", "places"), [("", {""}), ("shop,pay", {"", "headgate-system", "pay", "shop"})])
+def test_a_revision_has_its_own_permissions_to_read_the_kinds_of_its_version(namespaces: str, places: set[str]) -> None:
+    """The installation may be of an older version, whose roles lack a kind: the revision would never become ready."""
+    values = Values(image="headgate:2", options={"namespaces": namespaces})
+    objects = revision_manifests(values, "canary")
+    reads = {right for right in granted(objects) if right[1] != "admissionregistration.k8s.io"}
+    for verb in ("list", "watch"):
+        assert {right[1:3] for right in reads if right[3] == verb} >= {(kind.group, kind.plural) for kind in COMPILED}
+    assert {right[3] for right in reads} == {"list", "watch"}
+    assert {right[0] for right in reads} == places
+    assert reads <= granted(manifests(values))
+    names = [(obj["kind"][: -len("Binding")], obj["metadata"]["name"]) for obj in objects if "roleRef" in obj]
+    assert names == [(obj["kind"], obj["metadata"]["name"]) for obj in objects if "rules" in obj]

@@ -42,9 +42,15 @@ _PRUNED = (
     ("apps/v1", "daemonsets", "DaemonSet"),
     ("v1", "serviceaccounts", "ServiceAccount"),
 )
-_OWN = ",".join((*(f"{name}={value}" for name, value in LABELS.items()), f"!{REVISION}"))
+_LABELED = ",".join(f"{name}={value}" for name, value in LABELS.items())
+_OWN = f"{_LABELED},!{REVISION}"
 log = logging.getLogger(__name__)
 _OWN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+def of_revision(name: str) -> str:
+    """Return the selector of the objects that `headgate install` has applied for a revision."""
+    return f"{_LABELED},{REVISION}={name}"
 
 
 class Installer:
@@ -134,7 +140,7 @@ class Installer:
 
         Webhooks that fail closed end first, and roles last: without its permissions, the control plane could not respond.
         """
-        for deletion in (self.delete(objects), self.prune(())):
+        for deletion in (self.delete(objects), self.prune((), _LABELED)):
             async for deleted in deletion:
                 yield deleted
         await self.delete_created()
@@ -148,12 +154,15 @@ class Installer:
                 return True
         return False
 
-    async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
-        """Delete roles, bindings, APIServices and the node agent of an installation with other options. Yield each with `deleted`."""
+    async def prune(self, objects: Sequence[Object], selector: str = _OWN) -> AsyncIterator[tuple[Object, str]]:
+        """Delete roles, bindings, APIServices and the node agent of an installation with other options. Yield each with `deleted`.
+
+        `selector` selects other objects than those of the default revision.
+        """
         kept = {_identity(obj) for obj in objects}
         for version, plural, kind in _PRUNED:
             path = f"{_root(version)}/{plural}"
-            listed = (await self._client.get(path, labelSelector=_OWN)).get("items") or ()
+            listed = (await self._client.get(path, labelSelector=selector)).get("items") or ()
             stale = [
                 stale_object
                 for entry in listed

@@ -1,12 +1,12 @@
 """The objects of an installation on a cluster. The Helm chart is generated from them (`tools/chart.py`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.api.aggregated_server import api_services
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.node_agent import NAMESPACE_LABELS, RULES, daemon_set_spec
-from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.install.roles import reading_roles, roles
 from headgate.kubernetes.install.user_roles import UserRole, user_roles
 from headgate.kubernetes.install.webhook_configurations import (
     injection_webhooks,
@@ -86,7 +86,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
         *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": service_of_webhooks(CONVERSION)})),
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
-        *_roles(values),
+        *_with_bindings(roles(mesh)),
         *map(_user_role, user_roles()),
         *_services(),
         _deployment(values),
@@ -115,17 +115,23 @@ def revision_manifests(values: Values, revision: str) -> tuple[Object, ...]:
     port = {"name": "https", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"}
     deployment = _deployment(values, name, selector, ["--revision", revision])
     injection = revision_webhooks(values.mesh.namespaces, revision, name)
-    webhooks = ("mutatingwebhookconfigurations",)
-    rule = RoleRule("admissionregistration.k8s.io", webhooks, ("get", "update"), "its webhooks fail", (name,))
     objects = (
-        _object(f"{_RBAC}/v1", "ClusterRole", name, namespace="", rules=[_rule(rule)]),
-        _binding(Role("ClusterRole", name, "", (rule,))),
+        *_with_bindings(_revision_roles(values.mesh, name)),
         _object("v1", "Service", name, spec={"selector": selector, "ports": [port]}),
         deployment,
         _network_policy(name, selector, (WEBHOOK_PORT,)),
         _mutating(injection, name),
     )
     return tuple(_of_revision(obj, revision) for obj in objects)
+
+
+def _revision_roles(mesh: MeshOptions, name: str) -> Iterator[Role]:
+    """Yield the roles of a revision. It reads kinds that the roles of an older installation lack."""
+    webhooks = ("mutatingwebhookconfigurations",)
+    rule = RoleRule("admissionregistration.k8s.io", webhooks, ("get", "update"), "its webhooks fail", (name,))
+    for role in reading_roles(mesh):
+        own = (rule,) if role.kind == "ClusterRole" else ()
+        yield role._replace(name=name, rules=(*own, *role.rules))
 
 
 def _of_revision(obj: Object, revision: str) -> Object:
@@ -164,9 +170,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
-def _roles(values: Values) -> Iterator[Object]:
+def _with_bindings(own: Iterable[Role]) -> Iterator[Object]:
     """Yield headgate's own roles, and a binding for each role."""
-    for role in roles(values.mesh):
+    for role in own:
         if not role.binding:
             rules = [_rule(rule) for rule in role.rules]
             yield _object(f"{_RBAC}/v1", role.kind, role.name, namespace=role.namespace, rules=rules)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.installer import POLL_S, Installer, is_rolled_out
+from headgate.kubernetes.install.installer import POLL_S, Installer, is_rolled_out, of_revision
 from headgate.kubernetes.install.manifests import Values, revision_manifests
 from headgate.kubernetes.names import NAMESPACE, REVISION_PREFIX
 from headgate.resources.core.pod_metadata import REVISION
@@ -37,9 +37,11 @@ class RevisionInstaller:
         return sorted(str(obj["metadata"]["name"]) for obj in listed)
 
     async def apply(self, values: Values, name: str) -> AsyncIterator[tuple[Object, str]]:
-        """Apply the objects of a revision; yield each with the outcome."""
-        async for obj, outcome in self._installer.apply(revision_manifests(values, name)):
-            yield obj, outcome
+        """Apply the objects of a revision, and delete its roles of other options; yield each with the outcome."""
+        objects = revision_manifests(values, name)
+        for step in (self._installer.apply(objects), self._installer.prune(objects, of_revision(name))):
+            async for obj, outcome in step:
+                yield obj, outcome
 
     async def delete(self, name: str) -> AsyncIterator[tuple[Object, str]]:
         """Delete the objects of a revision; yield each that exists, with the outcome.
@@ -54,8 +56,10 @@ class RevisionInstaller:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_S):
                     await self._wait_ended(f"{REVISION_PREFIX}{name}")
-        async for obj, outcome in self._installer.delete(obj for obj in objects if obj not in deployment):
-            yield obj, outcome
+        remaining = (obj for obj in objects if obj not in deployment)
+        for step in (self._installer.delete(remaining), self._installer.prune((), of_revision(name))):
+            async for obj, outcome in step:
+                yield obj, outcome
 
     async def _wait_ended(self, name: str) -> None:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"

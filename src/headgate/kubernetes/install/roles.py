@@ -77,6 +77,14 @@ def roles(mesh: MeshOptions) -> tuple[Role, ...]:
     )
 
 
+def reading_roles(mesh: MeshOptions) -> Iterator[Role]:
+    """Yield the roles by which a revision lists and watches the objects of the mesh, without its other permissions."""
+    for role in roles(mesh):
+        rules = tuple(rule._replace(verbs=_FOLLOW) for rule in role.rules if set(_FOLLOW) <= set(rule.verbs))
+        if rules and (role.kind, role.name) in {("ClusterRole", NAME), ("Role", NAMESPACE_ROLE)}:
+            yield role._replace(rules=rules)
+
+
 def _in_namespaces(mesh: Sequence[RoleRule], namespaces: Sequence[str]) -> Iterator[Role]:
     """Yield a role for each namespace of the mesh, and one for Events about objects without a namespace."""
     rules = tuple(_part(mesh, namespaced=True))
