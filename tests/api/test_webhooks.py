@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from tests.api.reviews import call, review
-from tests.make.objects import namespace, service
+from tests.make.objects import authorization_policy, namespace, service
 
 from headgate.admission.chain import object_check
 from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS, PodNamespace
@@ -235,6 +235,31 @@ async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> No
     assert status["message"].startswith('TrafficSplit.split.smi-spec.io "canary" is invalid: spec.backends[0].service:')
     (cause,) = status["details"]["causes"]
     assert cause["field"] == "spec.backends[0].service"
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("gateway.networking.x-k8s.io/v1alpha1", "XBackendTrafficPolicy"),
+        ("gateway.networking.x-k8s.io/v1alpha1", "XListenerSet"),
+        ("gateway.networking.k8s.io/v1alpha1", "LaterRoute"),
+        ("gateway.networking.k8s.io/v9", "HTTPRoute"),
+    ],
+)
+async def test_a_kind_of_the_gateway_api_that_only_other_controllers_know_is_allowed(
+    app: Starlette, version: str, kind: str
+) -> None:
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "a", "namespace": "shop"}, "spec": {"x": 1}}
+    for reviewed in (review(obj), review(None, operation="DELETE", oldObject=obj)):
+        _, answer = await call(app, "/validate", reviewed)
+        assert answer["response"] == {"uid": "123", "allowed": True}
+
+
+async def test_an_invalid_authorization_policy_is_denied(app: Starlette) -> None:
+    policy = authorization_policy("web", {"app": "web"})
+    spec = {**policy["spec"], "action": "DENY"}
+    _, answer = await call(app, "/validate", review({**policy, "spec": spec}))
+    assert [cause["field"] for cause in answer["response"]["status"]["details"]["causes"]] == ["spec.action"]
 
 
 async def test_a_status_that_an_earlier_version_wrote_denies_no_update(app: Starlette) -> None:

@@ -22,12 +22,14 @@ from headgate.api.request_body import check_depth, decode_body, read_body
 from headgate.api.responses import json_response
 from headgate.api.status import ApiError, invalid_object
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.kinds import EXPERIMENTAL, GATEWAY
 from headgate.objects.ports import View
 from headgate.plan.quote import LONGEST, shortened
 from headgate.resources.decode import Check, kept_status, type_mistakes, without_nulls
 from headgate.resources.kind import api_version, split_api_version
 from headgate.resources.meta import Input, Key, Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
+from headgate.resources.registry import find_written
 from headgate.resources.versions import from_hub, to_hub
 
 MOST_CHARACTERS = 4096
@@ -41,6 +43,8 @@ _MOST_LARGE_BODIES = (
     4  # clients of webhooks are not authenticated: with as many long bodies at a time they fill the memory
 )
 _SERVICE = ("v1", "Service")
+_SHARED_GROUPS = (GATEWAY, EXPERIMENTAL)
+"""The groups of which other controllers implement further kinds, or kinds of later releases."""
 _CONTROLLERS = ("system:kube-controller-manager", "system:serviceaccount:kube-system:")
 
 
@@ -134,7 +138,8 @@ class _Handlers:
     async def validate(self, request: Request) -> Response:
         """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes.
 
-        A Service is never denied, because Kubernetes itself validates it.
+        A Service is never denied, because Kubernetes itself validates it. A kind of the Gateway API that headgate does not
+        know is allowed.
         """
         return await _with_text_errors(self._reviewed(request, self._validated))
 
@@ -189,6 +194,8 @@ class _Handlers:
         obj = request.object or {}
         if template_path(obj):
             return self._validated_workload(obj, request.old_object)
+        if _is_foreign(obj):
+            return {}
         kept = kept_status(obj, request.old_object)
         checked = self._reviews.check({name: part for name, part in obj.items() if name not in kept}, request=True)
         if checked.causes and (obj.get("apiVersion"), obj.get("kind")) == _SERVICE:
@@ -224,6 +231,12 @@ def _in_version(obj: Object, group: str, version: str) -> Object:
         if part(obj, "metadata").get("uid"):
             return {**obj, "apiVersion": api_version(group, version)}
         raise
+
+
+def _is_foreign(obj: Object) -> bool:
+    """Return whether an object has a kind or version of the Gateway API that headgate does not know, so others validate it."""
+    version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
+    return split_api_version(version)[0] in _SHARED_GROUPS and not find_written(version, kind)
 
 
 def _stored(request: _Request) -> Object | None:

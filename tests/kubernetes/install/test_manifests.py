@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headgate.admission.injection import INJECT_LABELED, OF_REVISIONS
+from headgate.kinds import EXPERIMENTAL
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
 from headgate.kubernetes.names import SERVER_NAMES
@@ -134,6 +135,16 @@ def test_validation_delays_a_write_only_briefly_and_skips_system_namespaces() ->
         assert hook["timeoutSeconds"] <= 5
         if {"", "apps"} & set(hook["rules"][0]["apiGroups"]):
             assert not matches(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
+
+
+def test_validation_gets_no_experimental_kinds_of_other_controllers() -> None:
+    """Istio and Envoy Gateway have kinds in this group too, whose writes must not wait for headgate."""
+    hooks = found("ValidatingWebhookConfiguration")["webhooks"]
+    rules = [rule for hook in hooks for rule in hook["rules"] if EXPERIMENTAL in rule["apiGroups"]]
+    assert [(rule["operations"], rule["resources"]) for rule in rules] == [
+        (["CREATE", "UPDATE"], ["xauthorizationpolicies"]),
+        (["DELETE"], ["xauthorizationpolicies"]),
+    ]
 
 
 def test_all_objects_have_the_name_label_of_headgate() -> None:

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import INJECT_LABELED, NAMESPACE_NAME, OF_REVISIONS
-from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPECS, SPLIT
+from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, NAMES, SPECS, SPLIT
 from headgate.kubernetes.names import NAMESPACE, WEBHOOKS
 from headgate.options import NEVER_INJECTED
 from headgate.resources.core.pod_metadata import INJECT, INJECTED, NOT_INJECTED, REVISION
 from headgate.resources.meta import Object
 
-_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY, EXPERIMENTAL]
+_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
+_EXPERIMENTAL_RESOURCES = [names.plural for names in NAMES if names.group == EXPERIMENTAL]
 _SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
 
 
@@ -122,6 +123,11 @@ def validation_webhooks(namespaces: Sequence[str]) -> Sequence[Object]:
         fields = {"operations": list(operations), "resources": list(resources)}
         return {"apiGroups": list(groups), "apiVersions": ["*"], **fields}
 
+    def of_mesh(*operations: str) -> list[dict[str, Any]]:
+        # Other controllers own the remaining experimental kinds: their writes and deletions must not wait for headgate.
+        experimental = rule([EXPERIMENTAL], *_EXPERIMENTAL_RESOURCES, operations=operations)
+        return [rule(_GROUPS, "*", operations=operations), experimental]
+
     workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
     short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}
     return [
@@ -130,7 +136,7 @@ def validation_webhooks(namespaces: Sequence[str]) -> Sequence[Object]:
             "/validate",
             failurePolicy="Ignore",
             timeoutSeconds=5,
-            rules=[rule(_GROUPS, "*")],
+            rules=of_mesh("CREATE", "UPDATE"),
             namespaceSelector=_only(namespaces),
         ),
         # Only for warnings. While no control plane answers, it delays the deletion of an object by this time at most.
@@ -139,7 +145,7 @@ def validation_webhooks(namespaces: Sequence[str]) -> Sequence[Object]:
             "/validate",
             failurePolicy="Ignore",
             timeoutSeconds=_SHORT_S,
-            rules=[rule(_GROUPS, "*", operations=["DELETE"])],
+            rules=of_mesh("DELETE"),
             namespaceSelector=_only(namespaces),
         ),
         # Only for warnings: Kubernetes itself validates Services.
