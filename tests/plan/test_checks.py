@@ -1,7 +1,7 @@
 """Checks of access hold for all requests, or have a counterexample."""
 
 import pytest
-from tests.make.objects import authorization_policy, caller_rule, manifest
+from tests.make.objects import authorization_policy, caller_rule, container, deployment, manifest, service
 from tests.plan.manifests import (
     SERVICES,
     compiled,
@@ -62,6 +62,38 @@ def test_further_sources_of_an_authorization_policy_are_new_access(tmp_path, rul
     assert verdict.holds is not bool(message)
     assert all(message in text for text in texts_of(verdict))
     assert bool(texts_of(verdict)) is bool(message)
+
+
+def member(name: str, role: str, *served: str) -> str:
+    """Return a Deployment of the ServiceAccount `web` whose pods have a role, and are behind the Services `served`."""
+    labels = {"app": name, "role": role, **dict.fromkeys(served, "true")}
+    template = {"account": "web", "labels": labels}
+    return manifest(deployment(name, container("app", 8080), labels={"app": name}, template=template))
+
+
+@pytest.mark.parametrize("admin", ["a-admin", "z-admin"])
+@pytest.mark.parametrize(
+    ("new", "holds"),
+    [
+        (("public", "admin"), False),
+        (("public", "public"), True),
+        (("admin", "admin"), True),
+        (("admin", "admin", "public"), True),
+        (("public", "admin", "public"), False),
+    ],
+)
+def test_a_new_pod_behind_a_service_allows_no_more_than_each_of_its_pods(tmp_path, admin, new, holds):
+    """All pods have one ServiceAccount, and policies select them by their role."""
+    before = [
+        manifest(*(service(name, selector={name: "true"}) for name in ("admin", "public"))),
+        manifest(authorization_policy("tight", {"role": "admin"}, caller_rule("client"))),
+        manifest(authorization_policy("loose", {"role": "public"}, {})),
+        member(admin, "admin", "admin"),
+        member("b-public", "public", "public"),
+    ]
+    verdict = no_new_access(planned(tmp_path, before, [*before, member("c-new", *new)]))
+    assert verdict.holds is holds
+    assert len(set(texts_of(verdict))) == len(texts_of(verdict))
 
 
 def guarded_by(name: str) -> str:

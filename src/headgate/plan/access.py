@@ -2,7 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Literal as Choice
 from typing import NamedTuple
 
@@ -88,46 +89,97 @@ def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
 def unsorted_access_changes(before: Mesh, after: Mesh, work: Work | None = None) -> Iterator[AccessChange]:
     """Yield the access that is lost or gained. Raises Exhausted if `work` does not suffice."""
     search = _Search(Algebra(), work)
+    seen = set()  # a new pod differs from several peers by the same access
     for pair, names in _pairs(before, after).items():
-        yield from _compared(*pair, names, search)
+        for change in _compared(*pair, names, search):
+            same = (
+                change.kind,
+                change.workloads,
+                change.port,
+                change.called,
+                change.sources,
+                change.match,
+                change.origin,
+            )
+            if same not in seen:
+                seen.add(same)
+                yield change
 
 
 def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload | None], tuple[str, ...]]:
     """Return the pairs of workloads that differ, each with the names of all pods for which the pair stands.
 
-    A pod that is new in its mesh is compared with another pod of its identity, if there is one. A closed one is preferred, so that no
-    access is overlooked if policies select only some pods of the identity.
+    A pod that is new in its mesh is compared with each of its peers, so that what any of them refuses counts as gained. A removed pod
+    is compared with one peer, a closed one if there is one: its end gives no access.
     """
     old, new = ({workload.name: workload for workload in mesh.workloads} for mesh in (before, after))
-    old_of, new_of = (
-        {workload.identity: workload for workload in sorted(mesh.workloads, key=_is_closed)} for mesh in (before, after)
-    )
+    peers_before, peers_after = _peers(before), _peers(after)
     groups: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
     for name in sorted(old.keys() | new.keys()):
         was, now = old.get(name), new.get(name)
         if was is now:
             continue
         if was is None and now is not None:
-            was = old_of.get(now.identity)
+            pairs = [(peer, now) for peer in peers_before(now) or (None,)]
         elif now is None and was is not None:
-            now = new_of.get(was.identity)
-        key = _signature(was), _signature(now)
-        if key[0] != key[1]:
-            groups.setdefault(key, ((was, now), []))[1].append(name)
+            pairs = [(was, peer) for peer in peers_after(was)[-1:] or (None,)]
+        else:
+            pairs = [(was, now)]
+        for pair in pairs:
+            key = _signature(pair[0]), _signature(pair[1])
+            if key[0] != key[1]:
+                groups.setdefault(key, (pair, []))[1].append(name)
     return {pair: tuple(names) for pair, names in groups.values()}
+
+
+def _peers(mesh: Mesh) -> Callable[[Workload], Sequence[Workload]]:
+    """Return a function that returns the peers in a mesh of a workload which the mesh lacks, closed ones last.
+
+    A workload with an equal signature is the only peer, as a further replica changes nothing. Else they are the workloads with the
+    same identity behind a common Service port, or all of the identity if there are none: one for each set of access rules and modes.
+    """
+    of_identity: dict[str, list[Workload]] = defaultdict(list)
+    for workload in mesh.workloads:
+        of_identity[workload.identity].append(workload)
+
+    @cache
+    def distinct(identity: str) -> Mapping[object, Workload]:
+        return {_signature(workload): workload for workload in of_identity.get(identity, ())}
+
+    def peers(workload: Workload) -> Sequence[Workload]:
+        others = distinct(workload.identity)
+        if same := others.get(_signature(workload)):
+            return (same,)
+        numbers, services = _numbers(workload), _services(workload)
+        joined = [other for other in others.values() if services & _services(other)]
+        nearest_last = sorted(joined or others.values(), key=lambda other: len(numbers & _numbers(other)))
+        return sorted({_policy(other): other for other in nearest_last}.values(), key=_is_closed)
+
+    return peers
 
 
 def _is_closed(workload: Workload) -> bool:
     return workload.access.closed
 
 
+def _numbers(workload: Workload) -> set[int]:
+    return {port.port for port in workload.ports}
+
+
+def _services(workload: Workload) -> set[PortRef]:
+    return {ref for port in workload.ports for protocol in port.protocols for ref in protocol.services}
+
+
 def _signature(workload: Workload | None) -> object:
     """Return all that decides which requests a workload allows."""
     if workload is None:
         return None
+    return workload.identity, _policy(workload), tuple((port.port, port.protocols) for port in workload.ports)
+
+
+def _policy(workload: Workload) -> object:
     mode = workload.target_tls_mode
-    ports = tuple((port.port, port.protocols) for port in workload.ports)
-    return workload.identity, workload.access, ports, mode.accepts_plaintext, mode.clients_use_tls, workload.capture
+    return workload.access, mode.accepts_plaintext, mode.clients_use_tls, workload.capture
 
 
 def _compared(
