@@ -101,6 +101,35 @@ def test_an_invalid_policy_keeps_its_pods_closed_and_allows_nothing(change):
     assert findings(result, Reason.INVALID)
 
 
+@pytest.mark.parametrize(
+    ("selector", "is_closed"),
+    [
+        ({"matchLabels": APP, "matchExpressions": [{"key": "tier", "operator": "In"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "In"}]}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Matches"}]}, False),
+    ],
+)
+def test_an_invalid_policy_says_that_its_pods_stay_closed_only_if_they_do(selector, is_closed):
+    policy = authorization_policy("p", APP, caller_rule("client"))
+    targets = [{"group": "", "kind": "Pod", "selector": selector}]
+    result = compiled(*MESH, {**policy, "spec": {**policy["spec"], "targetRefs": targets}})
+    assert workloads(result)["web"].access.closed is is_closed
+    reported = findings(result, Reason.INVALID)
+    assert reported
+    assert all(("stay closed" in finding.message) is is_closed for finding in reported)
+
+
+@pytest.mark.parametrize(("mode", "is_closed"), [("audit", False), ("enforce", True), ("Audit", True)])
+def test_a_mistake_in_a_policy_or_target_in_audit_mode_closes_no_pod(mode, is_closed):
+    policy = authorization_policy("p", APP, annotations=headgate_keys(mode=mode))
+    target = traffic_target("t", "web", ["reader"], annotations=headgate_keys(mode=mode))
+    for obj in (policy, target):
+        result = compiled(*MESH, {**obj, "spec": {**obj["spec"], "unknown": 1}})
+        assert allows(result, "default/sa/client") is not is_closed
+        assert workloads(result)["web"].access.audited is not is_closed
+        assert all(("closes none" in finding.message) is not is_closed for finding in findings(result, Reason.INVALID))
+
+
 def test_a_selected_pod_uses_mutual_tls_so_that_callers_prove_their_identity():
     modes = workloads(compiled(*MESH, authorization_policy("p", APP), mtls="off"))
     assert modes["web"].tls_mode is TlsMode.PERMISSIVE

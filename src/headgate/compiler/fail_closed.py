@@ -1,8 +1,8 @@
 """Keep the restrictive part of an invalid access policy, TLSConfig or Pod, so that a mistake permits no traffic.
 
-A TrafficTarget or XAuthorizationPolicy whose pods are readable keeps them closed and allows nothing. A TLSConfig with a readable
-selector keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is
-ignored. A pod keeps its sidecar but loses its excluded ports, because callers would send plaintext to a pod without a
+A TrafficTarget or XAuthorizationPolicy whose pods are readable keeps them closed and allows nothing; in audit mode it
+closes none. A TLSConfig with a readable selector keeps its pods strict and adds no subject names. Without a readable
+destination or selector, the object is ignored. A pod keeps its sidecar but loses its excluded ports, because callers would send plaintext to a pod without a
 sidecar. A BackendTLSPolicy with readable targets trusts no server, so that Gateways send nothing in plaintext.
 """
 
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from headgate.errors import DecodeError
+from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
 from headgate.resources.decode import read
@@ -56,7 +58,13 @@ def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
     if not isinstance(name, str) or not name or namespace != metadata.namespace:
         return None
     spec = TrafficTargetSpec(destination=Destination(kind=ACCOUNT, name=name))
-    return TrafficTarget(metadata=metadata, spec=spec)
+    return TrafficTarget(metadata=_with_mode(metadata, obj), spec=spec)
+
+
+def _with_mode(metadata: Metadata, obj: Object) -> Metadata:
+    """Return metadata with the audit mode of an object: a mistake in an object that closes no pod must close none."""
+    mode = part(part(obj, "metadata"), "annotations").get(MODE)
+    return structs.replace(metadata, annotations={MODE: AUDIT}) if mode == AUDIT else metadata
 
 
 def _policy(obj: Object, metadata: Metadata) -> AuthorizationPolicy | None:
@@ -66,7 +74,8 @@ def _policy(obj: Object, metadata: Metadata) -> AuthorizationPolicy | None:
     readable = tuple(PolicyTarget(kind=POD, selector=selector) for selector in selectors if selector)
     if not readable:
         return None
-    return AuthorizationPolicy(metadata=metadata, spec=AuthorizationPolicySpec(target_refs=readable, action=ALLOW))
+    spec = AuthorizationPolicySpec(target_refs=readable, action=ALLOW)
+    return AuthorizationPolicy(metadata=_with_mode(metadata, obj), spec=spec)
 
 
 def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
@@ -76,7 +85,10 @@ def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
 
 
 def _selector(written: object, shape: type[S]) -> S | None:
-    """Return a selector; None if it is not readable."""
+    """Return a selector; None if it is not readable.
+
+    A requirement `In` without values, which no pod satisfies, is left out; None if no other requirement remains.
+    """
     if not isinstance(written, Mapping) or not written.keys() <= {"matchLabels", "matchExpressions"}:
         return None
     try:
@@ -85,7 +97,10 @@ def _selector(written: object, shape: type[S]) -> S | None:
         return None
     if any(requirement.operator not in _OPERATORS for requirement in readable.match_expressions):
         return None
-    return readable
+    complete = tuple(each for each in readable.match_expressions if each.operator != "In" or each.values)
+    if readable.match_expressions and not complete and not readable.match_labels:
+        return None
+    return structs.replace(readable, match_expressions=complete)
 
 
 def _pod(obj: Object) -> MeshPod | None:

@@ -5,6 +5,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.resources import mesh_keys
+from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.gateway_api.authorization_policy import AuthorizationPolicy
@@ -37,6 +38,8 @@ def mistakes(snapshot: Snapshot) -> list[Finding]:
 def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
     """Return the effect that an invalid object still has, as the end of a message."""
     left = snapshot.fail_closed.get(key)
+    if isinstance(left, TrafficTarget | AuthorizationPolicy) and left.metadata.annotations.get(MODE) == AUDIT:
+        return "; until it is corrected, it audits its pods as if it allowed nothing, and closes none"
     if isinstance(left, TrafficTarget):
         return f"; until it is corrected, ServiceAccount {left.spec.destination.name} stays closed and this object allows nothing"
     if isinstance(left, AuthorizationPolicy):

@@ -58,7 +58,8 @@ class TrafficTargets:
         for key, left in snapshot.fail_closed.items():
             if isinstance(left, TrafficTarget):
                 self._grants[_account(key, left)] += ()
-                self._enforced.setdefault(_account(key, left), key)
+                if left.metadata.annotations.get(MODE) != AUDIT:
+                    self._enforced.setdefault(_account(key, left), key)
 
     def grants(self, account: str) -> Sequence[Grant]:
         """Return the grants of all TrafficTargets for a ServiceAccount's pods (D21)."""
