@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.make.objects import authorization_policy
 from tests.xds.client import XdsClient
 
 from headgate.compiler.reasons import Reason
@@ -19,6 +20,7 @@ from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.work_queue import ReportIndex
+from headgate.resources.gateway_api.gateway import CONTROLLER
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -95,6 +97,18 @@ def test_a_traffic_target_counts_the_proxies_of_the_called_pods() -> None:
     assert status is not None
     assert status["proxies"] == {"programmed": 1, "total": 2}
     assert status["conditions"][-1]["message"] == "1 of 2 proxies have the configuration; waiting for sidecar/default/b"
+
+
+def test_a_policy_keeps_the_ancestors_of_other_controllers() -> None:
+    foreign = {"controllerName": "other.example/mesh", "ancestorRef": {"kind": "Namespace", "name": "default"}}
+    policy = {**authorization_policy("web", {"app": "web"}), "metadata": {"name": "web", "namespace": "default"}}
+    policy = {**policy, "status": {"ancestors": [foreign]}}
+    for _ in range(2):
+        status = mesh_status(policy, ObjectReport(generation=0), StatusInputs(Receipts([]), "now"))
+        assert status is not None
+        kept, own = status["ancestors"]
+        assert (kept, own["controllerName"]) == (foreign, CONTROLLER)
+        policy = {**policy, "status": status}
 
 
 def test_an_object_is_pending_while_a_certificate_lacks_dns_names() -> None:

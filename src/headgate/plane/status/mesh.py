@@ -42,7 +42,10 @@ _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
 
 def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a TLSConfig or access policy; None while a newer generation is not compiled yet."""
+    """Return the whole status of a TLSConfig or access policy; None while a newer generation is not compiled yet.
+
+    `ancestors` of an XAuthorizationPolicy keeps the entries of other controllers.
+    """
     generation = generation_of(obj)
     if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
@@ -68,7 +71,7 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
     if obj["kind"] == AUTHORIZATION_POLICY.kind:
         namespace = AncestorReference(group="", kind="Namespace", name=namespace_of(obj))
         ancestor = PolicyAncestor(ancestor_ref=namespace, controller_name=CONTROLLER, conditions=dated)
-        return status_fields(
+        fields = status_fields(
             AuthorizationPolicyStatus(
                 observed_generation=generation,
                 conditions=dated,
@@ -78,6 +81,9 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
                 would_refuse=refused,
             )
         )
+        entries = status_of(obj).get("ancestors") or []
+        foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
+        return {**fields, "ancestors": [*foreign, *fields["ancestors"]]}
     return status_fields(
         TrafficTargetStatus(
             observed_generation=generation,
