@@ -130,6 +130,12 @@ def test_a_mistake_in_a_policy_or_target_in_audit_mode_closes_no_pod(mode, is_cl
         assert all(("closes none" in finding.message) is not is_closed for finding in findings(result, Reason.INVALID))
 
 
+def test_all_accounts_of_the_gateways_namespace_include_the_gateway():
+    result = compiled(*MESH, authorization_policy("p", APP, caller_rule("headgate-system/*")))
+    assert allows(result, "headgate-system/sa/gateway")
+    assert not result.report.findings
+
+
 def test_a_selected_pod_uses_mutual_tls_so_that_callers_prove_their_identity():
     modes = workloads(compiled(*MESH, authorization_policy("p", APP), mtls="off"))
     assert modes["web"].tls_mode is TlsMode.PERMISSIVE

@@ -19,7 +19,7 @@ from headgate.resources.gateway_api.authorization_policy import (
     PolicyRule,
     PolicySource,
 )
-from headgate.resources.meta import Key
+from headgate.resources.meta import SYSTEM_NAMESPACE, Key
 from headgate.settings import Settings
 
 TARGETS = "spec.targetRefs"
@@ -117,7 +117,7 @@ class AuthorizationPolicies:
 
     def _has_pods(self, namespace: str, name: str) -> bool:
         if name == ALL_ACCOUNTS:
-            return namespace in self._snapshot.pods_of_namespace
+            return namespace == SYSTEM_NAMESPACE or namespace in self._snapshot.pods_of_namespace
         return is_gateway(namespace, name) or f"{namespace}/{name}" in self._snapshot.pods_of_account
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
