@@ -130,6 +130,21 @@ def test_a_mistake_in_a_policy_or_target_in_audit_mode_closes_no_pod(mode, is_cl
         assert all(("closes none" in finding.message) is not is_closed for finding in findings(result, Reason.INVALID))
 
 
+def test_a_rule_without_sources_is_reported_because_it_allows_all_callers():
+    result = compiled(*MESH, authorization_policy("p", APP, caller_rule("web"), {}, caller_rule()))
+    assert [finding.field for finding in findings(result, Reason.ALL_CALLERS_ALLOWED)] == ["spec.rules[1].sources"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [({"sources": None}, "sources"), ({"networkAttributes": {"ports": None}}, "networkAttributes.ports")],
+)
+def test_a_list_of_a_rule_that_is_null_is_a_mistake_and_allows_nothing(rule, field):
+    result = compiled(*MESH, authorization_policy("p", APP, rule))
+    assert [finding.field for finding in findings(result, Reason.INVALID)] == [f"spec.rules[0].{field}"]
+    assert not allows(result, "default/sa/client")
+
+
 def test_all_accounts_of_the_gateways_namespace_include_the_gateway():
     result = compiled(*MESH, authorization_policy("p", APP, caller_rule("headgate-system/*")))
     assert allows(result, "headgate-system/sa/gateway")

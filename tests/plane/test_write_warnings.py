@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
-from tests.make.objects import service, split
+from tests.make.objects import authorization_policy, manifest, service, split
 from tests.plan.manifests import SERVICES, compiled, group, path_rule, split_of, target, website_route, workload
 from tests.plane.live_states import live_state_of
 
@@ -107,6 +107,13 @@ async def test_an_update_is_answered_with_what_it_does_to_requests(tmp_path):
     assert await effects(live_state, split_of(90, 10), split_of(60, 40), dry_run=True) == [moves]
     assert await effects(live_state, split_of(90, 10), split_of(45, 5)) == []
     assert await effects(live_state, split_of(90, 10), split_of(90, 10)) == []
+
+
+async def test_a_rule_of_a_policy_that_allows_all_callers_is_answered_with_a_warning(tmp_path):
+    """An API server removes `sources:` without a value, so a rule that should name callers allows all."""
+    policy = object_of(manifest(authorization_policy("p", {"app": "shop"}, {})))
+    warnings = await warnings_before_write(live_state_with(tmp_path, workload("shop")), None, policy, dry_run=False)
+    assert any("it allows all callers, also those without a sidecar" in text for text in warnings)
 
 
 async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):

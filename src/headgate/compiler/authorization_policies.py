@@ -79,6 +79,9 @@ class AuthorizationPolicies:
 
     def _of_rule(self, key: Key, name: str, rule: PolicyRule) -> Iterator[Grant]:
         """Yield a grant for each port of a rule; none if no caller fits its sources."""
+        if rule.sources is None:
+            message = "the rule has no sources, so it allows all callers, also those without a sidecar; to allow only some, name them in sources"
+            self._add_finding(key, Reason.ALL_CALLERS_ALLOWED, f"spec.{name}.sources", message)
         sources = (
             [ANY_CALLER]
             if rule.sources is None

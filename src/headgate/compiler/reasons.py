@@ -87,6 +87,7 @@ class Reason(enum.Enum):
     COPIES_DROPPED = "CopiesDropped"
     NO_PODS = "NoPods"
     NO_CALLERS = "NoCallers"
+    ALL_CALLERS_ALLOWED = "AllCallersAllowed"
     NOT_ENFORCED = "NotEnforced"
     RULE_NOT_FOUND = "RuleNotFound"
     RULE_NOT_APPLICABLE = "RuleNotApplicable"
@@ -194,6 +195,7 @@ _MEANINGS = {
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
         Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
         Reason.AUDIT_WITHOUT_EFFECT: "The object is in audit mode, but another one or --access deny closes the same pods.",
+        Reason.ALL_CALLERS_ALLOWED: "A rule of the policy has no sources, so it allows all callers, also those without a sidecar.",
         Reason.GATEWAY_BYPASSED: "The Service requests a gateway, but clients without a sidecar reach its own endpoints past it.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol or the number of the rule, or no caller has its identity; it allows nothing.",
     },

@@ -147,6 +147,17 @@ def authorization_policy_causes(obj: Object) -> Iterator[Cause]:
     yield from rule_causes(AuthorizationPolicySpec, spec, "spec")
     for index, target in rows(spec.get("targetRefs")):
         yield from selector_causes(part(target, "selector"), f"spec.targetRefs[{index}].selector")
+    for index, rule in rows(spec.get("rules")):
+        yield from _null_causes(rule, f"spec.rules[{index}]")
+
+
+def _null_causes(rule: Mapping[str, Any], field: str) -> Iterator[Cause]:
+    """Yield the lists of a rule that are null, which would allow all callers or ports although the rule names the field."""
+    written = (("sources", rule, "callers"), ("networkAttributes.ports", part(rule, "networkAttributes"), "ports"))
+    for path, parent, all_of in written:
+        name = path.rpartition(".")[2]
+        if name in parent and parent[name] is None:
+            yield Cause(f"{field}.{path}", f"must be a list, not null; leave it out to allow all {all_of}")
 
 
 def _rules(obj: Object) -> cells.Cell:
