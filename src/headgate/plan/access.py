@@ -119,12 +119,11 @@ def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload
         was, now = old.get(name), new.get(name)
         if was is now:
             continue
+        pairs: Sequence[tuple[Workload | None, Workload | None]] = [(was, now)]
         if was is None and now is not None:
             pairs = [(peer, now) for peer in peers_before(now) or (None,)]
         elif now is None and was is not None:
             pairs = [(was, peer) for peer in peers_after(was)[-1:] or (None,)]
-        else:
-            pairs = [(was, now)]
         for pair in pairs:
             key = _signature(pair[0]), _signature(pair[1])
             if key[0] != key[1]:
