@@ -150,7 +150,7 @@ class Target(Value, frozen=True, kw_only=True):
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
-    itself too, and in the root's own table. `resilience` is that of the Service that clients or the route call. Gateways call it with `tls`.
+    itself too, and in the root's own table. `policy_roots` has all such Services then, for their TLS. `resilience` is that of the Service that clients or the route call. Gateways call it with `tls`.
     """
 
     ref: PortRef
@@ -158,6 +158,7 @@ class Target(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     protocol: Protocol | None = None
     root: str = ""
+    policy_roots: tuple[str, ...] = ()
     resilience: Resilience = DEFAULT
     tls: BackendTls | None = None
 

@@ -70,6 +70,35 @@ def test_the_policy_of_a_backend_comes_before_that_of_its_root() -> None:
     assert {target.protocol for target in only_route(result).split.targets} == {Protocol.HTTP}
 
 
+def routed(*objects: Object, **weights: int) -> Route:
+    """Return the Gateway's route whose rule has these backends, with sessions if one has the weight 0."""
+    rule = {"backendRefs": [ref(name, weight=weight) for name, weight in weights.items()]}
+    if 0 in weights.values():
+        rule["sessionPersistence"] = {"sessionName": "user"}
+    names_of = ("web", "shop", "v1", "v2")
+    return only_route(
+        compiled(*services(*names_of), edge(), edge_route(rule), split("web", {"v1": 1, "v2": 1}), CA, *objects)
+    )
+
+
+def test_a_root_decides_about_backends_that_the_rule_also_names_itself() -> None:
+    root = policy("root", "web")
+    assert names(routed(root, web=9, v1=1).split.targets) == {"v1": "root", "v2": "root"}
+    assert names(routed(root, web=9, v1=1, shop=1).split.targets) == {"v1": "root", "v2": "root", "shop": ""}
+    assert names(routed(root, web=0, shop=1).split.targets) == {"shop": "", "v1": "root", "v2": "root"}
+
+
+def test_a_backend_of_two_roots_with_different_policies_gets_nothing() -> None:
+    other = split("shop", {"v1": 1, "v2": 1})
+    assert names(routed(other, policy("both", "web", "shop"), web=1, shop=1).split.targets) == {
+        "v1": "both",
+        "v2": "both",
+    }
+    found_split = routed(other, policy("web", "web"), policy("shop", "shop"), policy("v2", "v2"), web=1, shop=1).split
+    assert names(found_split.targets) == {"v2": "v2"}
+    assert [(share.reason, share.status) for share in found_split.broken] == [("Conflicted", 503)]
+
+
 def test_a_backend_without_a_usable_ca_loses_its_share_and_its_users_and_its_copies() -> None:
     rule = {"backendRefs": [ref("web")], "filters": [mirror("v2"), mirror("v1")]}
     weights = split("web", {"v1": 1, "v2": 1}, annotations={STICKY: "header:x-user"})

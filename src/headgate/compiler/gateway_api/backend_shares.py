@@ -106,7 +106,7 @@ def split(
         )
         for share, part in _parts(destinations, choice, backend, status=failure(about).status):
             weights[share] += part * backend.weight
-            if backend.weight:
+            if backend.weight or sessions:
                 roots[share].add(_root(choice))
     shares = {share: weight for share, weight in weights.items() if weight}
     if not shares:
@@ -116,7 +116,7 @@ def split(
     weighed = _weighed(shares, roots)
     if sessions:
         drained = [target for target in weights if isinstance(target, Target) and target not in shares]
-        targets = (structs.replace(target, weight=0) for target in drained)
+        targets = (_rooted(structs.replace(target, weight=0), roots[target], _unclear(roots)) for target in drained)
         weighed = structs.replace(weighed, targets=(*weighed.targets, *targets))
     return structs.replace(weighed, order="random") if _is_drawn(backends, chosen) else weighed
 
@@ -170,22 +170,31 @@ def _parts(
 
 
 def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[str]]) -> Split:
-    """Return the split of some shares. `roots` has those through which each share is reached; empty for none.
-
-    If a share is reached in several ways, it is unknown through which of them a request came. Then no share names one of
-    these roots.
-    """
-    unclear = {root for several in roots.values() if len(several) > 1 for root in several}
+    """Return the split of some shares. `roots` has those through which each share is reached; empty for none."""
+    unclear = _unclear(roots)
     weights = fitting(whole_weights(list(shares.values())))
     weighed = [structs.replace(share, weight=weight) for share, weight in zip(shares, weights, strict=True)]
-    targets = [
-        (share, next(iter(roots[key]))) for key, share in zip(shares, weighed, strict=True) if isinstance(share, Target)
-    ]
     return Split(
-        targets=tuple(structs.replace(share, root=root) if root not in unclear else share for share, root in targets),
+        targets=tuple(
+            _rooted(share, roots[key], unclear)
+            for key, share in zip(shares, weighed, strict=True)
+            if isinstance(share, Target)
+        ),
         broken=tuple(share for share in weighed if isinstance(share, Broken)),
         redirected=tuple(share for share in weighed if isinstance(share, Redirected)),
     )
+
+
+def _unclear(roots: Mapping[Share, Collection[str]]) -> set[str]:
+    """Return the roots that no share names: if a share is reached in several ways, it is unknown how a request came to it."""
+    return {root for several in roots.values() if len(several) > 1 for root in several}
+
+
+def _rooted(target: Target, roots: Collection[str], unclear: set[str]) -> Target:
+    """Return a target with its root; if that is unclear, with all roots whose policies can apply to it."""
+    if unclear.isdisjoint(roots):
+        return structs.replace(target, root=next(iter(roots)))
+    return structs.replace(target, policy_roots=tuple(sorted(root for root in roots if root)))
 
 
 def fitting(weights: Sequence[int]) -> tuple[int, ...]:

@@ -202,12 +202,13 @@ def at_gateway(policies: Policies, client: ListenerCertificate | None) -> Polici
 def with_tls(policies: Policies, route: Route) -> Route:
     """Return a route of a Gateway, with the policies of its backends.
 
-    The policy of a backend decides, and if it has none, that of the root whose split leads to it. A backend whose policy has a
-    fault gets no traffic: its share gets 503, and it gets no copies.
+    The policy of a backend decides, and if it has none, that of the root whose split leads to it, even if the route names
+    the backend itself too. A backend whose policy has a fault, or whose roots have different policies, gets no traffic: its
+    share gets 503, and it gets no copies.
     """
     if not policies:
         return route
-    called = {target: _policy(policies, target, target.root) for target in route.split.targets}
+    called = {target: _policy(policies, target) for target in route.split.targets}
     mirrors = tuple(_mirror(policies, route, mirror) for mirror in route.mirrors)
     if not any(called.values()) and mirrors == route.mirrors:
         return route
@@ -247,7 +248,7 @@ def _secured(route: Route, target: Target, tls: BackendTls | None) -> Target:
 
 def without_tls_ports(policies: Policies, route: Route) -> Route:
     """Return a route of a Service port, for clients in the mesh: backends that are HTTP over TLS by a policy get 500 there."""
-    called = {target: _policy(policies, target, target.root) for target in route.split.targets}
+    called = {target: _policy(policies, target) for target in route.split.targets}
     failing = {
         target: Reason.UNSUPPORTED_PROTOCOL.value
         for target, tls in called.items()
@@ -279,9 +280,15 @@ def _is_opaque(policies: Policies, mirror: Mirror, target: Target) -> bool:
     return bool(tls and tls.opaque)
 
 
-def _policy(policies: Policies, target: Target, root: str) -> BackendTls | None:
-    own = policies.get(target.ref)
-    return own or (policies.get(PortRef(root, target.ref.port)) if root else None)
+def _policy(policies: Policies, target: Target, *mirrored: str) -> BackendTls | None:
+    """Return the policy of a target: its own one, or that of its roots. Different policies of several roots are a fault."""
+    if own := policies.get(target.ref):
+        return own
+    roots = mirrored or target.policy_roots or (target.root,)
+    several = [tls for root in roots if (tls := policies.get(PortRef(root, target.ref.port)))]
+    if len({tls.origin for tls in several}) > 1:
+        return structs.replace(several[0], fault=Reason.CONFLICTED.value, opaque=any(tls.opaque for tls in several))
+    return several[0] if several else None
 
 
 def outcomes(
