@@ -12,6 +12,7 @@ gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>
 mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
 mirror/<namespace>/<service>/<port>/by/<namespace>/<name> cluster for the mirror of a split (its annotation)
+mirror/.../from/gateway/<namespace>/<gateway>/<port>   mirror cluster of a Gateway port that calls backends with TLS
 mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
 auth/<namespace>/<service>/<port>                      cluster of an authorization server that is called over HTTP
 auth/<namespace>/<service>/<port>/grpc                 cluster of an authorization server that is called over gRPC
@@ -79,7 +80,8 @@ MIRROR = "mirror/"
 """How the name of each mirror cluster begins."""
 _MATCH = "match"
 _BY = "/by/"
-_MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)")
+_FROM, _TO = "/from/", "/to/"
+_MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)(?:(?:{_FROM}|{_TO}).+)?")
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
 _RULE = re.compile(r"(?:^|/)(?:route|gateway|gateway-udp)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
@@ -175,7 +177,7 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
 
 def secured_mirror(name: str, ref: RouteParent) -> str:
     """Return the name of a mirror cluster with the TLS of a Gateway port, beside that of clients in the mesh."""
-    return f"{name}/from/{parent(ref)}"
+    return f"{name}{_FROM}{parent(ref)}"
 
 
 def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> str:
@@ -202,7 +204,12 @@ def mirroring_split(name: str) -> str:
 
 def backend_mirror(name: str, target: str) -> str:
     """Return the name of the mirror cluster of one backend (`namespace/name`), if each backend has its own."""
-    return f"{name}/to/{target}"
+    return f"{name}{_TO}{target}"
+
+
+def is_part_of_mirror(name: str, cluster: str) -> bool:
+    """Return whether a cluster is that of the mirror `name`, that of a Gateway port with TLS, or that of one backend."""
+    return cluster == name or cluster.startswith((f"{name}{_FROM}", f"{name}{_TO}"))
 
 
 def pod(ref: PortRef, address: str, port: int) -> str:

@@ -35,6 +35,8 @@ def mirror(ref, split=None):
         ("mirror/default/shop/80", None),
         ("mirror/default/shop/80/to/default/shop-v1", None),
         ("mirror/default/shop/80/default/insiders", INSIDERS),
+        ("mirror/default/shop/80/from/gateway/default/edge/80", None),
+        ("mirror/default/shop/80/from/gateway/default/edge/80/to/default/shop-v1", None),
     ],
 )
 def test_dropped_copies_cause_a_finding_about_the_rule_with_the_mirror(cluster, split):

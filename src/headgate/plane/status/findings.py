@@ -144,7 +144,7 @@ def all_routes(mesh: Mesh) -> Iterator[Route]:
 
 def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
     name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
-    return sum(count for cluster, count in counts.items() if cluster == name or cluster.startswith(f"{name}/to/"))
+    return sum(count for cluster, count in counts.items() if names.is_part_of_mirror(name, cluster))
 
 
 def _message(mirror: Mirror, count: int) -> str:
