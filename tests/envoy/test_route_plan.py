@@ -5,8 +5,11 @@ import pytest
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan
 from headgate.envoy.route_plan import plan_service_port
+from headgate.envoy.upstream_tls import peer_key
+from headgate.model.edge_tls import AltName, BackendTls
 from headgate.model.requests import ANY
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+from headgate.resources.meta import Key
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
 ONE, TWO, THREE = (Endpoint(address=f"10.0.0.{number}", port=80) for number in (1, 2, 3))
@@ -65,3 +68,16 @@ def test_a_share_that_must_fail_gets_a_cluster_without_endpoints(targets):
     assert route.routes[0].clusters[-1] == ClusterWeight(cluster="none/default/web/80", weight=5)
     assert clusters[-1] == ClusterPlan(name="none/default/web/80")
     assert len(clusters) == len(targets) + 1
+
+
+def policy_tls(name):
+    """Return the TLS of a policy that trusts the proxy's system; all have the same hostname."""
+    names_of = (AltName(kind="dns", value=f"{name}.example"),)
+    return BackendTls(origin=Key("", "BackendTLSPolicy", "default", name), hostname="internal.example", names=names_of)
+
+
+def test_policies_with_the_same_hostname_and_roots_keep_the_names_of_their_own_servers():
+    targets = tuple(Target(ref=ref, weight=1, tls=policy_tls(ref.service.partition("/")[2])) for ref in (BLUE, GREEN))
+    _, (cluster,) = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets)
+    assert len({peer_key(peer) for peer in cluster.peers}) == 2
+    assert {peer.names[0].value for peer in cluster.peers} == {"blue.example", "green.example"}

@@ -49,8 +49,10 @@ Peer: TypeAlias = ExpectedPeer | BackendTls
 
 
 def peer_key(peer: Peer) -> str:
-    """Return the key of a peer in endpoint metadata."""
-    return peer.key if isinstance(peer, ExpectedPeer) else f"{peer.hostname} {names.policy_roots(peer)}"
+    """Return the key of a peer in endpoint metadata; two policies differ, even with the same hostname and roots."""
+    if isinstance(peer, ExpectedPeer):
+        return peer.key
+    return f"{peer.hostname} {peer.origin.namespace}/{peer.origin.name}"
 
 
 def are_proxies(peers: Collection[Peer]) -> bool:
