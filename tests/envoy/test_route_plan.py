@@ -8,7 +8,7 @@ from headgate.envoy.route_plan import plan_service_port
 from headgate.envoy.upstream_tls import peer_key
 from headgate.model.edge_tls import AltName, BackendTls
 from headgate.model.requests import ANY
-from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Mirror, PortRef, Route, RouteTable, Split, Target
 from headgate.resources.meta import Key
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
@@ -81,3 +81,18 @@ def test_policies_with_the_same_hostname_and_roots_keep_the_names_of_their_own_s
     _, (cluster,) = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets)
     assert len({peer_key(peer) for peer in cluster.peers}) == 2
     assert {peer.names[0].value for peer in cluster.peers} == {"blue.example", "green.example"}
+
+
+def test_clusters_have_the_tls_of_servers_before_they_have_endpoints():
+    blue, green = policy_tls("blue"), policy_tls("green")
+    targets = (Target(ref=BLUE, weight=1, tls=blue), Target(ref=GREEN, weight=1, tls=green))
+    mirror = Mirror(ref=GREEN, targets=targets[1:], numerator=1, denominator=1)
+    routes = (Route(split=Split(targets=targets), mirrors=(mirror,)),)
+    for ready in ({BLUE: (ONE,)}, {BLUE: (ONE,), GREEN: (ONE,)}, {}):
+        _, clusters = plan_service_port(RouteTable(ref=WEB, routes=routes), ready)
+        of_mirror = next(cluster for cluster in clusters if cluster.is_mirror)
+        assert of_mirror.peers == (green,)
+        assert {peer.origin.name for cluster in clusters if not cluster.is_mirror for peer in cluster.peers} == {
+            "blue",
+            "green",
+        }

@@ -59,7 +59,8 @@ class Locality(Value, frozen=True, kw_only=True):
 class ClusterPlan(Value, frozen=True, kw_only=True):
     """One cluster and its localities. A mirror cluster (`is_mirror`) receives only mirrored requests.
 
-    With `counts_sizes`, proxies count the sizes of its responses. `resilience` is that of the called Service.
+    With `counts_sizes`, proxies count the sizes of its responses. `resilience` is that of the called Service. `servers` are
+    called by policies; a cluster has their TLS before they have an endpoint, so that the first one gets no plaintext.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     is_mirror: bool = False
     counts_sizes: bool = False
     resilience: Resilience = DEFAULT
+    servers: tuple[BackendTls, ...] = ()
 
     @property
     def settings(self) -> Resilience:
@@ -115,10 +117,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
 
     @property
     def peers(self) -> tuple[Peer, ...]:
-        """The peers of all endpoints; empty if all are called in plaintext."""
-        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}, key=peer_key))
-
-    @property
-    def servers(self) -> tuple[BackendTls, ...]:
-        """The servers that are called by policies."""
-        return tuple(peer for peer in self.peers if isinstance(peer, BackendTls))
+        """The peers of all endpoints and the servers; empty if all are called in plaintext."""
+        peers = {peer for locality in self.localities for peer in locality.peers if peer}
+        by_key = {peer_key(peer): peer for peer in (*peers, *self.servers)}
+        return tuple(by_key[key] for key in sorted(by_key))

@@ -21,7 +21,9 @@ from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.planned_routes import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan, with_own_sessions
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
+from headgate.envoy.upstream_tls import peer_key
 from headgate.model.authorities import server_name
+from headgate.model.edge_tls import BackendTls
 from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience
@@ -154,6 +156,7 @@ class Planner:
             protocol=next(iter(self._spoken(route)), Protocol.HTTP),
             counts_sizes=_is_compared(route.mirrors),
             resilience=_resilience(route),
+            servers=_servers(split.targets),
         )
         filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
         return ClusterWeight(cluster=self._need(cluster), weight=weight, filters=filters)
@@ -186,6 +189,7 @@ class Planner:
                 protocol=self._protocol(target),
                 counts_sizes=_is_compared(route.mirrors),
                 resilience=_resilience(route, target),
+                servers=_servers([target, *remaining]),
             )
             yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
 
@@ -235,13 +239,14 @@ class Planner:
                     cluster=backend_name, numerator=part.numerator, denominator=part.denominator, host=host
                 )
 
-    def _need_mirror(self, mirror: Mirror, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
+    def _need_mirror(self, mirror: Mirror, name: str, targets: Sequence[Target], protocol: Protocol) -> None:
         cluster = ClusterPlan(
             name=name,
             localities=tuple(self._localities(targets)),
             protocol=protocol,
             is_mirror=True,
             counts_sizes=_is_compared([mirror]),
+            servers=_servers(targets),
         )
         self._need(cluster)
 
@@ -291,6 +296,12 @@ class Planner:
                     root=target.root,
                     server=target.tls,
                 )
+
+
+def _servers(targets: Iterable[Target]) -> tuple[BackendTls, ...]:
+    """Return the servers that targets are called as, by policies, whether or not they have endpoints."""
+    several = {peer_key(target.tls): target.tls for target in targets if target.tls}
+    return tuple(several[key] for key in sorted(several))
 
 
 def _redirects(split: Split, listener: ListenerInfo) -> Iterator[ClusterWeight]:
