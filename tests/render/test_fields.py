@@ -67,7 +67,7 @@ WITHOUT_EFFECT = {
     Mirror: "split by",
     Route: "split_matches",
     Sticky: "slot_ranges",  # sticky splits are omissions
-    Target: "root",
+    Target: "root policy_roots",
 }
 """Fields that change no request: names for messages and counters, and parts of what is reported as a whole."""
 

@@ -11,7 +11,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
 from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
-from headgate.model import cors, sessions
+from headgate.model import cors, edge_tls, sessions
 from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, EntryPort, Portion, copies, decide
 from headgate.model.hash_slots import slot_range_at
@@ -222,6 +222,7 @@ def auth_words(auth: ExternalAuth) -> str:
         f"with the headers {' '.join(auth.headers)}" if auth.headers else "",
         f"with up to {auth.body} bytes of the body" if auth.body else "",
         f"passing on its headers {' '.join(auth.response_headers)}" if auth.response_headers else "",
+        edge_tls.backend_words(auth.tls) if auth.tls else "",
     )
     return ", ".join(part for part in parts if part)
 

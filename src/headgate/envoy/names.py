@@ -16,6 +16,7 @@ mirror/.../from/gateway/<namespace>/<gateway>/<port>   mirror cluster of a Gatew
 mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
 auth/<namespace>/<service>/<port>                      cluster of an authorization server that is called over HTTP
 auth/<namespace>/<service>/<port>/grpc                 cluster of an authorization server that is called over gRPC
+auth/.../from/gateway/<namespace>/<gateway>/<port>     cluster of an authorization server that a Gateway port calls with TLS
 secret/<namespace>/<name>                              certificate of a Gateway's listeners
 authorities/<namespace>/<gateway>/<port>               authorities of the certificates that clients of a Gateway port need
 none/<namespace>/<service>/<port>                      cluster without endpoints: its share of requests gets 503
@@ -175,8 +176,8 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
     return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}{more}"
 
 
-def secured_mirror(name: str, ref: RouteParent) -> str:
-    """Return the name of a mirror cluster with the TLS of a Gateway port, beside that of clients in the mesh."""
+def secured(name: str, ref: RouteParent) -> str:
+    """Return the name of a cluster for copies or for authorization with the TLS of a Gateway port, beside that of clients in the mesh."""
     return f"{name}{_FROM}{parent(ref)}"
 
 

@@ -62,7 +62,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
-    and selects the route again. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`).
+    and selects the route again. `auth_cluster` is that of the server of `external_auth`. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`).
     The route takes requests whose random number, one below `FINEST`, is less than `below` (`backend_rows`).
     `session` has the sessions at the endpoints of all clusters; the sessions of the shares `kept` have rows of their own (`sessions`). `origin` and `name` identify the route's object and the route in it.
     """
@@ -73,6 +73,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     cors: Cors | None = None
     external_auth: ExternalAuth | None = None
+    auth_cluster: str = ""
     allows_origin: bool = False
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorPlan, ...] = ()
@@ -95,12 +96,6 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
         yield from (mirror.cluster for mirror in self.mirrors)
         if self.auth_cluster:
             yield self.auth_cluster
-
-    @property
-    def auth_cluster(self) -> str:
-        """The cluster of the authorization server; empty without one."""
-        auth = self.external_auth
-        return names.external_auth(auth.ref, grpc=auth.protocol == "GRPC") if auth else ""
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):

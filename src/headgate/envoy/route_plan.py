@@ -27,7 +27,18 @@ from headgate.model.edge_tls import BackendTls
 from headgate.model.evaluate import copies
 from headgate.model.requests import ANY, NO_FILTERS, Timeouts
 from headgate.model.resilience import DEFAULT, Resilience
-from headgate.model.routing import Endpoint, Mirror, PortRef, Protocol, Route, RouteTable, Split, Sticky, Target
+from headgate.model.routing import (
+    Endpoint,
+    ExternalAuth,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Sticky,
+    Target,
+)
 from headgate.resources.meta import Key
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
@@ -84,6 +95,7 @@ class Planner:
                 redirect=redirect,
                 cors=route.cors,
                 external_auth=route.external_auth,
+                auth_cluster=self._auth_cluster(route.external_auth),
                 filters=route.filters,
                 origin=origin,
                 name=route.name,
@@ -97,6 +109,7 @@ class Planner:
             status=status,
             cors=route.cors,
             external_auth=route.external_auth,
+            auth_cluster=self._auth_cluster(route.external_auth),
             filters=route.filters,
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,
@@ -224,7 +237,7 @@ class Planner:
         for mirror in (mirror for mirror in route.mirrors if mirror.numerator):
             name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
             if any(target.tls for target in mirror.targets):
-                name = names.secured_mirror(name, self._parent)
+                name = names.secured(name, self._parent)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
                 self._need_mirror(mirror, name, mirror.targets, spoken.pop())
@@ -252,13 +265,22 @@ class Planner:
 
     def _need_auth(self, planned: PlannedRoute) -> None:
         if auth := planned.external_auth:
-            server = Target(ref=auth.ref, weight=1)
+            opaque = auth.tls is not None and auth.tls.opaque
+            server = Target(ref=auth.ref, weight=1, tls=auth.tls, protocol=Protocol.HTTP if opaque else None)
             cluster = ClusterPlan(
                 name=planned.auth_cluster,
                 localities=tuple(self._localities([server])),
                 protocol=Protocol.HTTP2 if auth.protocol == "GRPC" else self._protocol(server),
+                servers=_servers([server]),
             )
             self._need(cluster)
+
+    def _auth_cluster(self, auth: ExternalAuth | None) -> str:
+        """Return the name of the cluster of an authorization server; empty without one."""
+        if auth is None:
+            return ""
+        name = names.external_auth(auth.ref, grpc=auth.protocol == "GRPC")
+        return names.secured(name, self._parent) if auth.tls else name
 
     def _need(self, cluster: ClusterPlan) -> str:
         self.clusters[cluster.name] = cluster

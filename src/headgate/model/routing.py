@@ -214,7 +214,7 @@ class ExternalAuth(Value, frozen=True, kw_only=True):
 
     Over HTTP, it gets the method, and the path after `path`; over gRPC, Envoy's `CheckRequest`. Besides, it gets the request's
     `headers`, by name; empty: none over HTTP, all over gRPC. The backend gets the `response_headers` of its response; empty: all. It
-    gets at most `body` bytes of the body.
+    gets at most `body` bytes of the body. Gateways call it with `tls`.
     """
 
     ref: PortRef
@@ -223,6 +223,7 @@ class ExternalAuth(Value, frozen=True, kw_only=True):
     headers: tuple[str, ...] = ()
     response_headers: tuple[str, ...] = ()
     body: int = 0
+    tls: BackendTls | None = None
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):

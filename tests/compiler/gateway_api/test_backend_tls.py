@@ -1,5 +1,6 @@
 """BackendTLSPolicies in the model: which backends Gateways call over TLS, and which get nothing (GEP-1897)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from tests.make.values import compiled, findings
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled
+from headgate.envoy.names import GatewayRef
 from headgate.envoy.pb import UpstreamTlsContext
+from headgate.envoy.route_filters import ListenerInfo
+from headgate.envoy.route_plan import Planner
 from headgate.envoy.upstream_tls import transport_socket
 from headgate.model.edge_tls import AltName
 from headgate.model.evaluate import decide
@@ -134,6 +138,55 @@ def test_http_over_tls_is_for_gateways_only() -> None:
     assert [finding.about.name for finding in findings(result, Reason.UNSUPPORTED_PROTOCOL)] == ["both"]
     (refused,) = findings(compiled(*objects), Reason.UNSUPPORTED_PROTOCOL)
     assert refused.message.endswith("set the port's appProtocol to http, or use a BackendTLSPolicy")
+
+
+def guarded(*objects: Object, app: str = "", protocol: str = "HTTP", parents: Sequence[Object] = ()) -> Compiled:
+    """Return a mesh in which the Service `auth` decides about requests to `web`, of the Gateway unless there are `parents`."""
+    auth = {
+        "type": "ExternalAuth",
+        "externalAuth": {"protocol": protocol, "backendRef": ref("auth"), protocol.lower(): {}},
+    }
+    rule = {"backendRefs": [ref("web")], "filters": [auth]}
+    routed_by = route("guarded", rule, parents=parents or [{"name": "edge"}])
+    return compiled(*services("web"), *services("auth", app=app), edge(), routed_by, CA, *objects)
+
+
+@pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
+@pytest.mark.parametrize("app", ["", "https"])
+def test_gateways_call_an_authorization_server_with_the_tls_of_its_policy(app: str, protocol: str) -> None:
+    result = guarded(policy("auth", "auth"), app=app, protocol=protocol)
+    (port,) = result.mesh.gateways
+    endpoints = {entry.ref: entry.ready for entry in result.mesh.endpoints}
+    protocols = {table.ref: table.protocol for table in result.mesh.tables}
+    for ready in (endpoints, {}):
+        planner = Planner(GatewayRef("default/edge", 80), ready, protocols)
+        (planned,) = planner.plan_routes(port.routes, ListenerInfo(scheme="http", port=80))
+        cluster = planner.clusters[planned.auth_cluster]
+        assert [peer.origin.name for peer in cluster.servers] == ["auth"]
+        assert cluster.peers == cluster.servers
+        assert cluster.protocol is (Protocol.HTTP if protocol == "HTTP" else Protocol.HTTP2)
+    suffix = "/grpc" if protocol == "GRPC" else ""
+    assert planned.auth_cluster == f"auth/default/auth/80{suffix}/from/gateway/default/edge/80"
+    (outcome,) = result.report.policies
+    assert [key.name for key in outcome.gateways] == ["edge"]
+
+
+def test_without_a_usable_ca_of_the_authorization_server_no_request_passes() -> None:
+    missing = policy("auth", "auth", caCertificateRefs=[{"group": "", "kind": "ConfigMap", "name": "gone"}])
+    closed = only_route(guarded(missing))
+    assert closed.external_auth is None
+    assert (closed.split.targets, [share.status for share in closed.split.broken]) == ((), [503])
+
+
+def test_clients_in_the_mesh_call_no_authorization_server_over_tls() -> None:
+    for app, refused in (("https", True), ("", False)):
+        result = guarded(policy("auth", "auth"), app=app, parents=[service_parent("web")])
+        table = next(table for table in result.mesh.tables if table.ref.service == "default/web")
+        assert [share.status for share in table.routes[0].split.broken] == [500] * refused
+        assert [finding.field for finding in findings(result, Reason.UNSUPPORTED_PROTOCOL)] == [
+            "spec.rules[0].filters"
+        ] * refused
+        assert [route.external_auth.tls for route in table.routes if route.external_auth] == [None] * (not refused)
 
 
 def test_only_a_listener_that_ends_tls_starts_it_again() -> None:

@@ -66,13 +66,13 @@ def test_a_rule_has_the_mirror_of_its_root_for_the_roots_part_of_its_requests():
 def test_the_cluster_of_a_splits_mirror_is_not_that_of_rules():
     ref = PortRef("default/v2", 8080)
     name = names.mirror(ref, by=BY)
-    secured = names.secured_mirror(name, names.GatewayRef("default/edge", 80))
+    secured = names.secured(name, names.GatewayRef("default/edge", 80))
     for cluster in (name, secured, names.backend_mirror(name, "a/b"), names.backend_mirror(secured, "a/b")):
         assert (names.parse(cluster), names.mirroring_split(cluster)) == (ref, "default/web")
     rules = [
         names.mirror(ref),
         names.mirror(ref, Key("", "", "by", "x")),
         names.backend_mirror(names.mirror(ref), "a/b"),
-        names.secured_mirror(names.mirror(ref), names.GatewayRef("default/edge", 80)),
+        names.secured(names.mirror(ref), names.GatewayRef("default/edge", 80)),
     ]
     assert [names.mirroring_split(rule_name) for rule_name in rules] == [""] * 4

@@ -26,7 +26,7 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edge_tls import AltName, BackendTls, ListenerCertificate
 from headgate.model.failing_targets import failing_targets
-from headgate.model.routing import Mirror, PortRef, Protocol, Route, Target
+from headgate.model.routing import Broken, Mirror, PortRef, Protocol, Route, Split, Target
 from headgate.resources.core.config_map import ConfigMap
 from headgate.resources.core.secret import Secret
 from headgate.resources.core.service import Service
@@ -48,6 +48,8 @@ _FAULTS = {Reason.NO_VALID_CA_CERTIFICATE, Reason.UNSUPPORTED_VALUE}
 _SOURCES = {("", "ConfigMap"), ("", "Secret")}
 _FAILS = "its Services get no requests of Gateways"
 _REQUESTS = {HTTPRoute.__name__, GRPCRoute.__name__}
+_BACKEND = "a backend", "its share is", "let clients in the mesh call the backend themselves"
+_AUTH_SERVER = "the authorization server", "all requests of the rule are", "name a port of the server without TLS"
 _REMEMBERED = 1_000  # bundles of certificates whose check is known
 
 
@@ -204,10 +206,13 @@ def with_tls(policies: Policies, route: Route) -> Route:
 
     The policy of a backend decides, and if it has none, that of the root whose split leads to it, even if the route names
     the backend itself too. A backend whose policy has a fault, or whose roots have different policies, gets no traffic: its
-    share gets 503, and it gets no copies.
+    share gets 503, and it gets no copies. Without its authorization server, all requests of a route get 503.
     """
     if not policies:
         return route
+    if route.external_auth and (tls := policies.get(route.external_auth.ref)):
+        auth = structs.replace(route.external_auth, tls=tls)
+        route = _closed(route, tls.fault, 503) if tls.fault else structs.replace(route, external_auth=auth)
     called = {target: _policy(policies, target) for target in route.split.targets}
     mirrors = tuple(_mirror(policies, route, mirror) for mirror in route.mirrors)
     if not any(called.values()) and mirrors == route.mirrors:
@@ -220,6 +225,12 @@ def with_tls(policies: Policies, route: Route) -> Route:
         split=structs.replace(split, targets=targets),
         mirrors=tuple(mirror for mirror in mirrors if mirror.targets),
     )
+
+
+def _closed(route: Route, reason: str, status: int) -> Route:
+    """Return a route that answers all requests, because its authorization server can't be called."""
+    split = Split(targets=(), broken=(Broken(weight=1, reason=reason, status=status),))
+    return structs.replace(route, split=split, redirect=None, external_auth=None, session=None, mirrors=())
 
 
 def oldest_connections(routes: Iterable[CompiledRoute], policies: Policies) -> Route | None:
@@ -247,7 +258,12 @@ def _secured(route: Route, target: Target, tls: BackendTls | None) -> Target:
 
 
 def without_tls_ports(policies: Policies, route: Route) -> Route:
-    """Return a route of a Service port, for clients in the mesh: backends that are HTTP over TLS by a policy get 500 there."""
+    """Return a route of a Service port, for clients in the mesh, who call no server that is HTTP over TLS by a policy.
+
+    The share of such a backend gets 500, and without their authorization server all requests do.
+    """
+    if route.external_auth and (tls := policies.get(route.external_auth.ref)) and tls.opaque:
+        return _closed(route, Reason.UNSUPPORTED_PROTOCOL.value, 500)
     called = {target: _policy(policies, target) for target in route.split.targets}
     failing = {
         target: Reason.UNSUPPORTED_PROTOCOL.value
@@ -268,11 +284,14 @@ def gateways_only(routes: Sequence[Route], for_mesh: Sequence[Route]) -> Iterato
     """Yield a finding for each route of a Service port whose requests to a backend only Gateways can send, over TLS."""
     for route, changed in zip(routes, for_mesh, strict=True):
         if route != changed and route.origin:
+            is_closed = route.external_auth != changed.external_auth
+            server, share, way = _AUTH_SERVER if is_closed else _BACKEND
             message = (
-                "a backend is HTTP over TLS by a BackendTLSPolicy, and only Gateways call it so; in the mesh its share is answered "
-                "with 500. Attach the route to Gateways only, or let clients in the mesh call the backend themselves"
+                f"{server} is HTTP over TLS by a BackendTLSPolicy, and only Gateways call it so; in the mesh {share} answered "
+                f"with 500. Attach the route to Gateways only, or {way}"
             )
-            yield Finding(route.origin, Reason.UNSUPPORTED_PROTOCOL, f"spec.rules[{route.name}].backendRefs", message)
+            field = f"spec.rules[{route.name}].{'filters' if is_closed else 'backendRefs'}"
+            yield Finding(route.origin, Reason.UNSUPPORTED_PROTOCOL, field, message)
 
 
 def _is_opaque(policies: Policies, mirror: Mirror, target: Target) -> bool:

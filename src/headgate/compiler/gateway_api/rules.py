@@ -220,8 +220,9 @@ def _compiled(
         if auth is None:
             return [structs.replace(route, split=failing_split(key, notes[0].reason))], findings, set()
         route = structs.replace(route, external_auth=auth)
+    servers = {PortDestination(ref=route.external_auth.ref)} if route.external_auth else set()
     if redirect := filters.redirect(rule.filters):
-        return [structs.replace(route, redirect=redirect)], findings, set()
+        return [structs.replace(route, redirect=redirect)], findings, servers
     route = structs.replace(route, session=session_of(rule.session, key, rule.name or route.name))
     if route.session and route.session.kind == "header" and _is_divided(of_backends, rule.backends):
         message = (
@@ -259,7 +260,7 @@ def _compiled(
         )
         for row in rows
     ]
-    return routes, findings, {choice for row in rows for choice in row.choices.values()}
+    return routes, findings, {*servers, *(choice for row in rows for choice in row.choices.values())}
 
 
 def splits_of(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
@@ -268,7 +269,7 @@ def splits_of(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
 
 
 def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
-    """Return the Service ports at some destinations: those that a route names, and the backends of their splits."""
+    """Return the Service ports at some destinations: those that a route calls, and the backends of their splits."""
     behind = (target.ref for choice in choices if choice.split for target in choice.split.targets)
     return tuple(sorted({*(choice.ref for choice in choices), *behind}))
 
