@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,6 +48,13 @@ def certificate(
     return signed.public_bytes(Encoding.PEM).decode()
 
 
+def of_unknown_version(text: str) -> str:
+    """Return a certificate in PEM with version 4, which X.509 does not have."""
+    version, unknown = bytes.fromhex("a003020102"), bytes.fromhex("a003020103")
+    content = ssl.PEM_cert_to_DER_cert(text).replace(version, unknown, 1)
+    return ssl.DER_cert_to_PEM_cert(content)
+
+
 def pem(
     key: PrivateKey,
     form: PrivateFormat = PrivateFormat.PKCS8,
@@ -84,6 +92,8 @@ def _pairs() -> Mapping[str, Pair]:
         "encrypted key": Pair(certificate(own), pem(own, encryption=PASSWORD)),
         "encrypted traditional key": Pair(certificate(long), pem(long, PrivateFormat.TraditionalOpenSSL, PASSWORD)),
         "broken certificate": Pair(BROKEN.format(label="CERTIFICATE"), pem(own)),
+        "certificate of version 4": Pair(of_unknown_version(certificate(own)), pem(own)),
+        "chain of version 4": Pair(certificate(own) + of_unknown_version(certificate(other)), pem(own)),
         "broken key": Pair(certificate(own), BROKEN.format(label="PRIVATE KEY")),
         "no certificate": Pair("", pem(own)),
     }

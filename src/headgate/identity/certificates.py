@@ -24,7 +24,7 @@ def read_certificates(pem: str, source: str) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a PEM text, at least one, in order. Raises IssueError, which names `source`."""
     try:
         certificates = x509.load_pem_x509_certificates(pem.encode())
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise IssueError(
             f"{source} has no readable certificate ({_first_line(error)}); it must be PEM: restore the file, or name another"
         ) from error

@@ -7,7 +7,7 @@ import pytest
 from tests.authority import Authority
 from tests.compiler.gateway_api.route_meshes import edge, edge_route, mirror, ref, services
 from tests.make.objects import GATEWAY_API, Object, config_map, obj, route, service_parent, split
-from tests.make.server_certificates import PAIRS, secret
+from tests.make.server_certificates import PAIRS, of_unknown_version, secret
 from tests.make.values import compiled, findings
 
 from headgate.compiler.reasons import Reason
@@ -124,6 +124,18 @@ def test_an_invalid_policy_keeps_its_services_from_plaintext() -> None:
     assert [cause.field for cause in check(invalid).causes] == ["spec.validation.hostname"]
     result = compiled(*services("web"), edge(), edge_route({"backendRefs": [ref("web")]}), CA, invalid)
     assert [share.status for share in only_route(result).split.broken] == [503]
+
+
+def test_a_ca_certificate_of_an_unknown_version_is_a_mistake_of_one_policy() -> None:
+    """The library reports it with an exception of its own, which stopped each build of the mesh."""
+    odd = config_map("odd", {"ca.crt": of_unknown_version(Authority().pem)})
+    refs = [{"group": "", "kind": "ConfigMap", "name": "odd"}]
+    rule = {"backendRefs": [ref("web"), ref("v1")]}
+    objects = [*services("web", "v1"), edge(), edge_route(rule), CA, odd]
+    result = compiled(*objects, policy("web", "web", caCertificateRefs=refs), policy("v1", "v1"))
+    assert names(only_route(result).split.targets) == {"v1": "v1"}
+    (finding,) = findings(result, Reason.INVALID_CA_CERTIFICATE_REF)
+    assert finding.message == "ConfigMap default/odd has no CA certificates in PEM in its key ca.crt; correct it"
 
 
 def test_http_over_tls_is_for_gateways_only() -> None:

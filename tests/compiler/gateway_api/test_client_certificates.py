@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.authority import Authority
 from tests.make.objects import GATEWAY_API, Object, config_map, gateway, listener, obj
-from tests.make.server_certificates import BROKEN, PAIRS, secret
+from tests.make.server_certificates import BROKEN, PAIRS, of_unknown_version, secret
 from tests.make.values import compiled
 
 from headgate.compiler.report import Compiled
@@ -76,8 +76,9 @@ def test_the_authorities_of_all_usable_references_are_trusted():
         {"ca.crt": PAIRS["P-256"].key},
         {"other": EMPLOYEES},
         {"ca.crt": EMPLOYEES + BROKEN.format(label="CERTIFICATE")},
+        {"ca.crt": of_unknown_version(EMPLOYEES)},
     ],
-    ids=["no keys", "empty", "no PEM", "a key", "another key of the data", "one unreadable certificate"],
+    ids=["no keys", "empty", "no PEM", "a key", "another key of the data", "one unreadable certificate", "version 4"],
 )
 def test_a_port_without_a_usable_authority_is_not_served(data: Mapping[str, str]):
     result = compiled_gateway(validation("employees", mode="AllowInsecureFallback"), config_map("employees", data))

@@ -6,15 +6,12 @@ TLS they pass on.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from msgspec import structs
 
-from headgate.compiler.gateway_api.certificates import pem_blocks
+from headgate.compiler.gateway_api.certificates import readable_certificates
 from headgate.compiler.gateway_api.parents import AttachedRoute, Parents
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.gateway_api.statuses import first
@@ -50,7 +47,6 @@ _FAILS = "its Services get no requests of Gateways"
 _REQUESTS = {HTTPRoute.__name__, GRPCRoute.__name__}
 _BACKEND = "a backend", "its share is", "let clients in the mesh call the backend themselves"
 _AUTH_SERVER = "the authorization server", "all requests of the rule are", "name a port of the server without TLS"
-_REMEMBERED = 1_000  # bundles of certificates whose check is known
 
 
 class BackendPolicies(NamedTuple):
@@ -168,8 +164,8 @@ def _roots(snapshot: Snapshot, key: Key, ref: CertificateReference, field: str) 
         text = holder.roots
     else:
         text = b""
-    if text and (roots := _certificates(text)):
-        return roots
+    if roots := readable_certificates(text):
+        return "".join(roots)
     if holder is None:
         of_type = " with the type kubernetes.io/tls" if ref.kind == "Secret" else ""
         fault = f"not found; create it{of_type} or correct the name"
@@ -181,17 +177,6 @@ def _roots(snapshot: Snapshot, key: Key, ref: CertificateReference, field: str) 
         fault = "has no CA certificates in PEM in its key ca.crt; correct it"
     message = f"{ref.kind} {source.namespace}/{ref.name} {fault}"
     return Finding(key, Reason.INVALID_CA_CERTIFICATE_REF, f"{field}.name", message, (source,))
-
-
-@lru_cache(_REMEMBERED)
-def _certificates(pem: bytes) -> str:
-    """Return the certificates in a PEM text; empty if there is none, or a proxy could not read one of them."""
-    text = "".join(pem_blocks(pem, "CERTIFICATE"))
-    try:
-        x509.load_pem_x509_certificates(text.encode())
-    except (ValueError, UnsupportedAlgorithm):
-        return ""
-    return text
 
 
 def at_gateway(policies: Policies, client: ListenerCertificate | None) -> Policies:

@@ -4,13 +4,9 @@ Of several references, the usable ones apply: a certificate that an authority of
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-
-from headgate.compiler.gateway_api.certificates import pem_blocks
+from headgate.compiler.gateway_api.certificates import readable_certificates
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
@@ -21,7 +17,6 @@ from headgate.resources.meta import Key
 from headgate.resources.registry import CONFIG_MAP
 
 CA_KEY = "ca.crt"
-_REMEMBERED = 1_000  # texts of which it is known whether they are certificates: it takes 0.1 ms to read one
 
 
 class Authorities(NamedTuple):
@@ -69,15 +64,4 @@ def _refusal(snapshot: Snapshot, about: Key, ref: CaReference, field: str) -> Fi
 def _certificates(snapshot: Snapshot, name: str) -> tuple[str, ...]:
     """Return the certificates in a ConfigMap as PEM; none if a proxy could not read one of them."""
     config_map = snapshot.objects.get(CONFIG_MAP.key(*name.split("/")))
-    return _readable(config_map.data.get(CA_KEY, "")) if isinstance(config_map, ConfigMap) else ()
-
-
-@lru_cache(_REMEMBERED)
-def _readable(text: str) -> tuple[str, ...]:
-    certificates = pem_blocks(text.encode(), "CERTIFICATE")
-    try:
-        for certificate in certificates:
-            x509.load_pem_x509_certificate(certificate.encode()).public_key()
-    except (ValueError, UnsupportedAlgorithm):
-        return ()
-    return tuple(certificates)
+    return readable_certificates(config_map.data.get(CA_KEY, "").encode()) if isinstance(config_map, ConfigMap) else ()
