@@ -7,12 +7,11 @@ two UDPRoutes. So the oldest route gets all of them; newer routes stay attached.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, linked
+from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, Place, linked
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.host_names import fitting_names, matching_patterns
-from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap
 
@@ -56,8 +55,8 @@ class _OlderRoutes:
     """The hosts, listeners and Service ports of the routes that are older than the current one."""
 
     def __init__(self) -> None:
-        self._connections: dict[tuple[Key, str, str] | PortRef, Key] = {}
-        # the oldest route of connections, by Gateway, listener and host, or by Service port
+        self._connections: dict[tuple[Key, str, str] | Place, Key] = {}
+        # the oldest route of connections, by Gateway, listener and host, or by Service port and clients
         self._hosts: defaultdict[tuple[Key, str], defaultdict[str, HostOwners]] = defaultdict(
             lambda: defaultdict(HostOwners)
         )  # by Gateway and listener, then by kind
@@ -102,8 +101,8 @@ class _OlderRoutes:
         return link._replace(attachments=tuple(attachments), note=_shadowed(route, link, taken)) if taken else link
 
     def _by_port(self, route: CompiledRoute, link: Link) -> Link:
-        """Return the link of a TCPRoute to a Service, without the ports that have an older TCPRoute."""
-        owners = {port: self._connections.setdefault(port, route.key) for port in link.ports}
+        """Return the link of a TCPRoute to a Service, without the ports that have an older TCPRoute for the same clients."""
+        owners = {port: self._connections.setdefault(link.place(port), route.key) for port in link.ports}
         taken = {f"to {port}": owner for port, owner in owners.items() if owner != route.key}
         if not taken:
             return link

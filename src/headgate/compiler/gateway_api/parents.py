@@ -74,6 +74,13 @@ class Attachment(NamedTuple):
     is_served: bool = True
 
 
+class ConsumerPort(NamedTuple):
+    """A Service port as clients of another namespace see it."""
+
+    namespace: str
+    ref: PortRef
+
+
 class Link(NamedTuple):
     """The relation of a route to one parent: its attachments to listeners, or the ports of a Service.
 
@@ -88,12 +95,9 @@ class Link(NamedTuple):
     note: Finding | None = None
     consumer: str = ""
 
-
-class ConsumerPort(NamedTuple):
-    """A Service port as clients of another namespace see it."""
-
-    namespace: str
-    ref: PortRef
+    def place(self, port: PortRef) -> ConsumerPort | PortRef:
+        """Return the place of the route at a Service port."""
+        return ConsumerPort(self.consumer, port) if self.consumer else port
 
 
 Place: TypeAlias = ListenerPlace | ConsumerPort | PortRef
@@ -215,13 +219,9 @@ def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> Att
 
 def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
     for link in links:
-        yield from (
-            ((link.parent.key, attachment.listener), host)
-            for attachment in link.attachments
-            for host in attachment.hosts
-        )
-        home = link.consumer
-        yield from ((ConsumerPort(home, port) if home else port, "") for port in link.ports)
+        for attachment in link.attachments:
+            yield from (((link.parent.key, attachment.listener), host) for host in attachment.hosts)
+        yield from ((link.place(port), "") for port in link.ports)
 
 
 def _parents(route: CompiledRoute) -> Iterator[Parent]:
