@@ -233,20 +233,21 @@ class Compiler:
         consumers = {
             place: (table, routes, tls.by_port) for place, (table, routes) in consumer_ports(tables, groups).items()
         }
-        seen = zip(consumers, self._stages.each(compile_port, consumers), strict=True)
+        seen = dict(zip(consumers, self._stages.each(compile_port, consumers), strict=True))
         gateways = self._stages.once(self._gateways, parents, groups, tls.by_port)
         return CompiledRoutes(
             attached=attached,
             unreachable=gateways.unreachable,
             gateways=gateways.ports,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
-            consumers=tuple(ConsumerTable(namespace=place.namespace, table=port.table) for place, port in seen),
+            consumers=tuple(ConsumerTable(namespace=place.namespace, table=port.table) for place, port in seen.items()),
             outcomes=gateways.outcomes,
             policies=tuple(backend_tls.outcomes(tls, parents, attached if tls.ports else {}, gateways.outcomes)),
             findings=(
                 *parents.findings,
                 *tls.findings,
-                *(finding for port in ports.values() for finding in port.findings),
+                *(finding for port in (*ports.values(), *seen.values()) for finding in port.findings),
+                *(finding for port in ports.values() for finding in port.overridden),
             ),
         )
 

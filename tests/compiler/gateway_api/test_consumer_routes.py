@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from tests.make.objects import Object, backed_service, meshed_pod, route, rule, service_parent
-from tests.make.values import compiled, snapshot
+from tests.make.objects import GATEWAY_API, Object, backed_service, meshed_pod, obj, route, rule, service_parent, split
+from tests.make.values import compiled, findings, snapshot
 from tests.xds.client import XdsClient
 
 from headgate.compiler import arrivals
@@ -122,3 +122,53 @@ def test_a_rendered_proxy_leaves_out_the_routes_of_single_namespaces():
     assert [(omission.origin, omission.where) for omission in left_out] == [
         (Key("gateway.networking.k8s.io", "HTTPRoute", "teams", "consumer"), "port 8080 of Service default/web")
     ]
+
+
+def tcp_route(name: str, namespace: str, created: str) -> Object:
+    """Return a TCPRoute from the port of the Service `default/db` to the Service `one` of its namespace."""
+    spec = {
+        "parentRefs": [service_parent("db", 8080, namespace="default")],
+        "rules": [{"backendRefs": [{"name": "one", "port": 8080}]}],
+    }
+    metadata = {"creationTimestamp": created}
+    return obj("TCPRoute", name, namespace=namespace, version=f"{GATEWAY_API}/v1alpha2", spec=spec, metadata=metadata)
+
+
+def test_an_older_tcp_route_of_another_namespace_leaves_that_of_the_service():
+    """Before, a route of any namespace switched off the Service's own one, for all clients."""
+    services = [
+        *backed_service("db", ("", "10.1.1.1"), app="tcp"),
+        *backed_service("one", ("", "10.1.1.2"), app="tcp"),
+        *backed_service("one", ("", "10.1.1.3"), app="tcp", namespace="teams"),
+    ]
+    own = tcp_route("own", "default", "2026-01-02T00:00:00Z")
+    theirs = [
+        tcp_route("theirs", "teams", "2026-01-01T00:00:00Z"),
+        tcp_route("younger", "teams", "2026-01-03T00:00:00Z"),
+    ]
+    result = compiled(*services, own, *theirs)
+    (table,) = (table for table in result.mesh.tables if table.ref.service == "default/db")
+    assert [route.origin and route.origin.name for route in table.routes] == ["own"]
+    (consumer,) = result.mesh.consumers
+    assert [route.origin and route.origin.name for route in consumer.table.routes] == ["theirs"]
+    assert [finding.about.name for finding in findings(result, Reason.SHADOWED)] == ["younger"]
+
+
+def test_findings_about_the_routes_of_a_namespace_leave_splits_of_the_service_alone():
+    secure = backed_service("own", ("", "10.1.1.3"), app="https", namespace="teams")
+    policy = obj(
+        "BackendTLSPolicy",
+        "own",
+        namespace="teams",
+        version=f"{GATEWAY_API}/v1",
+        spec={
+            "targetRefs": [{"group": "", "kind": "Service", "name": "own"}],
+            "validation": {"hostname": "own.example", "wellKnownCACertificates": "System"},
+        },
+    )
+    limited = split("web", {"one": 1}, matches=[{"kind": "HTTPRouteGroup", "name": "api"}])
+    api = obj("HTTPRouteGroup", "api", spec={"matches": [{"name": "api", "pathRegex": "/api"}]})
+    result = compiled(*site(TO_OWN, policy, limited, api)[:4], *backed_service("web", ("", "10.1.1.1")), *secure)
+    (finding,) = findings(result, Reason.UNSUPPORTED_PROTOCOL)
+    assert finding.about == Key(GATEWAY_API, "HTTPRoute", "teams", "consumer")
+    assert not findings(result, Reason.NO_EFFECT)

@@ -176,10 +176,11 @@ def _in_precedence(groups: Iterator[Routes]) -> Iterator[Route]:
 
 
 class CompiledPort(NamedTuple):
-    """The routes of a Service port, and findings about splits that they replace."""
+    """The routes of a Service port, findings about them, and those about splits that they replace for all clients."""
 
     table: RouteTable
     findings: tuple[Finding, ...] = ()
+    overridden: tuple[Finding, ...] = ()
 
 
 def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Policies) -> CompiledPort:
@@ -191,8 +192,8 @@ def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Poli
     oldest = by_age[0].connections
     routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
     for_mesh = tuple(backend_tls.without_tls_ports(policies, route) for route in routes)
-    findings = (*overridden(table, by_age), *backend_tls.gateways_only(routes, for_mesh))
-    return CompiledPort(structs.replace(table, routes=for_mesh), findings)
+    findings = tuple(backend_tls.gateways_only(routes, for_mesh))
+    return CompiledPort(structs.replace(table, routes=for_mesh), findings, tuple(overridden(table, by_age)))
 
 
 def consumer_ports(
