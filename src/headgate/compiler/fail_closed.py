@@ -16,7 +16,7 @@ from headgate.errors import DecodeError
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import APPLICATION_PORTS, SIDECAR
-from headgate.resources.decode import read
+from headgate.resources.decode import read, without_nulls
 from headgate.resources.gateway_api import backend_tls_policy
 from headgate.resources.gateway_api.authorization_policy import (
     AuthorizationPolicy,
@@ -114,10 +114,20 @@ def _pod(obj: Object) -> MeshPod | None:
 
 
 def _backend_policy(obj: Object, metadata: Metadata) -> BackendTLSPolicy | None:
-    try:
-        targets = msgspec.convert(part(obj, "spec").get("targetRefs"), tuple[backend_tls_policy.TLSPolicyTarget, ...])
-    except msgspec.ValidationError:
+    """Return the policy with those of its targets that are readable. Its age decides between policies, as that of a valid one."""
+    written = (without_nulls(target) for _, target in rows(part(obj, "spec").get("targetRefs")))
+    targets = tuple(target for target in map(_tls_target, written) if target)
+    if not targets:
         return None
+    created = part(obj, "metadata").get("creationTimestamp")
+    metadata = structs.replace(metadata, creation_timestamp=created if isinstance(created, str) else "")
     validation = backend_tls_policy.BackendTLSValidation(hostname="")
     spec = backend_tls_policy.BackendTLSPolicySpec(target_refs=targets, validation=validation)
     return BackendTLSPolicy(metadata=metadata, spec=spec)
+
+
+def _tls_target(written: Object) -> backend_tls_policy.TLSPolicyTarget | None:
+    try:
+        return msgspec.convert(written, backend_tls_policy.TLSPolicyTarget)
+    except msgspec.ValidationError:
+        return None

@@ -9,6 +9,7 @@ from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.gateway_api.authorization_policy import AuthorizationPolicy
+from headgate.resources.gateway_api.backend_tls_policy import BackendTLSPolicy
 from headgate.resources.meta import Key, Resource
 from headgate.resources.smi.traffic_target import TrafficTarget
 
@@ -46,4 +47,6 @@ def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
         return "; until it is corrected, its pods stay closed and this object allows nothing"
     if isinstance(left, MeshPod):
         return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
+    if isinstance(left, BackendTLSPolicy):
+        return "; until it is corrected, its Services get no requests of Gateways"
     return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""

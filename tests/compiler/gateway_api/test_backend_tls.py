@@ -126,6 +126,23 @@ def test_an_invalid_policy_keeps_its_services_from_plaintext() -> None:
     assert [share.status for share in only_route(result).split.broken] == [503]
 
 
+def test_an_invalid_policy_keeps_its_age_and_its_readable_targets() -> None:
+    """The oldest policy for a Service decides, and null is a missing field."""
+    invalid = policy("invalid", "web", "v1", "v2", hostname="1.2.3.4")
+    invalid["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    _, with_null, unreadable = invalid["spec"]["targetRefs"]
+    with_null["sectionName"], unreadable["name"] = None, 1
+    valid = policy("valid", "web")
+    valid["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    rule = {"backendRefs": [ref("web"), ref("v1"), ref("v2")]}
+    result = compiled(*services("web", "v1", "v2"), edge(), edge_route(rule), CA, invalid, valid)
+    assert names(only_route(result).split.targets) == {"web": "valid", "v2": ""}
+    assert [share.status for share in only_route(result).split.broken] == [503]
+    messages = [finding.message for finding in findings(result, Reason.INVALID)]
+    assert messages
+    assert all(message.endswith("its Services get no requests of Gateways") for message in messages)
+
+
 def test_a_ca_certificate_of_an_unknown_version_is_a_mistake_of_one_policy() -> None:
     """The library reports it with an exception of its own, which stopped each build of the mesh."""
     odd = config_map("odd", {"ca.crt": of_unknown_version(Authority().pem)})
