@@ -123,7 +123,7 @@ def type_mistakes(obj: Object, version: str = "", kind: str = "") -> Sequence[Ca
 
 
 def check_stored(obj: Object) -> Checked:
-    """Check a stored object. Mistakes in fields that headgate does not read do not prevent its decoding."""
+    """Check a stored object. Mistakes in the fields `Kind.unread` do not prevent its decoding."""
     checked = check(obj)
     kind = find_written(obj["apiVersion"], obj["kind"])
     if not kind or not kind.shape or not kind.unread:
@@ -131,6 +131,8 @@ def check_stored(obj: Object) -> Checked:
     if not all(kind.unread.fullmatch(cause.field) for cause in checked.causes):
         return checked
     hub = to_hub(obj)
+    if checked.causes and kind.left_out:
+        hub = {**hub, "spec": {name: value for name, value in hub["spec"].items() if name != kind.left_out}}
     try:
         return checked._replace(hub=hub, value=read(hub, kind.shape))
     except DecodeError:  # an annotation that is no text, as only files can have it

@@ -50,6 +50,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     - `checks`: yields the mistakes that the schema can't express, in any version.
     - `unread`: the fields that headgate does not read. Before their schemas were published, any content could be stored
       in them.
+    - `left_out`: a field of the spec that an object with mistakes in it loses, so that the rest is in effect; it is in `unread` too.
     - `unversioned`: whether examples in the specifications write it without `apiVersion` (000, 001, 003; D27).
     - `annotations`: the keys with the prefix `headgate.dev/` that have an effect on the kind only, or on few kinds.
     - `fields_of_annotations`: its fields that have the effect of an annotation of other kinds, by the key of the annotation.
@@ -78,6 +79,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     conversion: Conversion | None = None
     columns: tuple[Column, ...] = (NAME, AGE)
     unread: re.Pattern[str] | None = None
+    left_out: str = ""
     unversioned: bool = False
     annotations: frozenset[str] = frozenset()
     fields_of_annotations: Mapping[str, str] = {}

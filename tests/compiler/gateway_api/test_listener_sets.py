@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.gateway_worlds import gateway_worlds
@@ -82,6 +83,56 @@ def test_the_listener_sets_of_another_controllers_gateway_have_no_status():
     assert not compiled.report.gateways
     assert not compiled.report.parents
     assert not [finding for finding in compiled.report.findings if finding.about.kind == "ListenerSet"]
+
+
+@pytest.mark.parametrize(
+    "namespaces",
+    [{"from": "Selector"}, {"from": "Any"}, {"from": "Selector", "selector": 1}],
+    ids=["no selector", "unknown", "no object"],
+)
+def test_a_gateway_with_a_mistake_in_allowed_listeners_serves_its_own_listeners_only(namespaces: Any):
+    gateway = open_gateway()
+    gateway["spec"]["allowedListeners"] = {"namespaces": namespaces}
+    compiled = compile_mesh(snapshot(gateway, listener_set("a", "a.example")), SETTINGS)
+    assert served(compiled) == {"own.example"}
+    reasons = {(finding.about.kind, finding.reason.value) for finding in compiled.report.findings}
+    assert reasons == {("Gateway", "FieldIgnored"), ("ListenerSet", "NotAllowed")}
+
+
+def test_a_comparison_without_a_number_selects_no_listener_sets():
+    gateway = open_gateway()
+    selector = {"matchExpressions": [{"key": "tier", "operator": "Gt"}]}
+    gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Selector", "selector": selector}}
+    home = obj("Namespace", "default", namespace="", version="v1", labels={"tier": "5"})
+    assert served(compile_mesh(snapshot(home, gateway, listener_set("a", "a.example")), SETTINGS)) == {"own.example"}
+
+
+def test_a_mistake_in_the_tls_settings_of_a_gateway_closes_its_ports():
+    """Otherwise clients without a certificate could pass."""
+    gateway = open_gateway()
+    gateway["spec"]["tls"] = {"frontend": {"default": {"validation": {"mode": "AllowValidOnly"}}}}
+    assert not compile_mesh(snapshot(gateway), SETTINGS).mesh.gateways
+
+
+def test_the_status_of_a_listener_set_is_written_for_gateways_of_headgate_only():
+    """The controller of a Gateway that is missing or not valid is not known; another parent is of another controller."""
+    service = listener_set("service", "s.example")
+    service["spec"]["parentRef"] = {"group": "", "kind": "Service", "name": "x"}
+    invalid = open_gateway()
+    invalid = {**invalid, "metadata": {**invalid["metadata"], "name": "odd"}, "spec": {"gatewayClassName": 1}}
+    sets = listener_set("missing", "m.example", parent="gone"), listener_set("invalid", "i.example", parent="odd")
+    compiled = compile_mesh(
+        snapshot(invalid, open_gateway("None"), service, *sets, listener_set("a", "a.example")), SETTINGS
+    )
+    assert {*by_set(compiled)} == {"a"}
+    messages = {
+        finding.about.name: finding.message
+        for finding in compiled.report.findings
+        if finding.about.kind == "ListenerSet"
+    }
+    assert messages.keys() == {"missing", "invalid", "a"}
+    assert messages["missing"].startswith("Gateway default/gone not found, ")
+    assert messages["invalid"].startswith("Gateway default/odd is not valid, ")
 
 
 def test_a_change_to_one_listener_set_leaves_the_results_of_other_ones():

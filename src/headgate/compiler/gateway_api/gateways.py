@@ -128,13 +128,13 @@ def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def ignored_fields(key: Key, mistakes: Iterable[Cause]) -> tuple[Finding, ...]:
-    """Return findings for the mistakes of a valid object in fields that headgate does not read."""
+    """Return findings for the mistakes of an object in the fields `Kind.unread`."""
     return tuple(
         Finding(
             key,
             Reason.FIELD_IGNORED,
             cause.field,
-            f"{cause.message}; headgate does not read this field, and the rest of the object is in effect",
+            f"{cause.message}; the field has no effect, and the rest of the object is in effect",
         )
         for cause in mistakes
     )

@@ -24,7 +24,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.secret import Secret
-from headgate.resources.gateway_api.gateway import Gateway
+from headgate.resources.gateway_api.gateway import GROUP, Gateway
 from headgate.resources.gateway_api.gateway_class import GatewayClass
 from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.gateway_api.reference_grant import ReferenceGrant
@@ -37,8 +37,8 @@ from headgate.shared_map import SharedMap
 class PlannedSet(Value, frozen=True, kw_only=True):
     """A ListenerSet with its Gateway, and the plans of its listeners without regard to other objects.
 
-    With a `refusal`, it has no plans: its Gateway does not exist, or does not allow it. It is `foreign` if its Gateway has another
-    controller.
+    With a `refusal`, it has no plans: its Gateway is missing or not valid, or does not allow it. It is `foreign` if its Gateway has
+    another controller, or its parent is no Gateway.
     """
 
     gateway: Key
@@ -64,9 +64,11 @@ def plan_set(parents: SetParents, key: Key, listener_set: ListenerSet) -> Planne
     parent, created = listener_set.gateway, listener_set.metadata.creation_timestamp
     gateway = parents.gateways.get(parent)
     if gateway is None:
-        if parent in parents.snapshot.objects:
+        if (parent.group, parent.kind) != (GROUP, "Gateway") or parent in parents.snapshot.objects:
             return PlannedSet(gateway=parent, created=created, foreign=True)
-        message = f"{parent} not found, so no proxy serves these listeners; create it or correct the name"
+        invalid = parent in parents.snapshot.mistakes
+        what, fix = ("is not valid", "correct it") if invalid else ("not found", "create it or correct the name")
+        message = f"{parent} {what}, so no proxy serves these listeners; {fix}"
         refusal = Finding(key, Reason.NO_MATCHING_PARENT, "spec.parentRef.name", message)
         return PlannedSet(gateway=parent, created=created, refusal=refusal)
     if not allows(parents.snapshot, gateway, key.namespace):

@@ -83,5 +83,10 @@ def outcome(key: Key, source: OutcomeInput) -> GatewayOutcome:
 
 
 def refused_outcomes(parents: Parents) -> Iterator[GatewayOutcome]:
-    """Yield the status of each ListenerSet without a Gateway."""
-    yield from (refused_outcome(planned.refusal) for planned in parents.sets.values() if planned.refusal)
+    """Yield the status of each ListenerSet that its Gateway does not allow.
+
+    Of a missing or invalid Gateway the controller is not known, so its ListenerSets get no status of headgate.
+    """
+    for planned in parents.sets.values():
+        if planned.refusal and planned.gateway in parents.states:
+            yield refused_outcome(planned.refusal)

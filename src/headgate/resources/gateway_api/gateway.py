@@ -1,5 +1,6 @@
 """Gateways, with the fields that headgate reads."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -290,6 +291,8 @@ KIND = Kind(
     status=True,
     shape=Gateway,
     checks=gateway_causes,
+    unread=re.compile(r"spec\.allowedListeners\b.*"),
+    left_out="allowedListeners",
     columns=(
         NAME,
         Column("Class", cell=cells.at("spec.gatewayClassName")),
