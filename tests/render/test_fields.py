@@ -65,7 +65,7 @@ WITHOUT_EFFECT = {
     # render/identities.py names pods that need an identity; rendered proxies serve no names of pods, as no addresses of pods
     Endpoint: "workload identity terminating hostname",
     Mirror: "split by",
-    Route: "split_matches",
+    Route: "split_matches needs_permission",
     Sticky: "slot_ranges",  # sticky splits are omissions
     Target: "root policy_roots",
 }
@@ -117,6 +117,7 @@ def test_rules_with_an_authorization_server_are_closed_and_omissions() -> None:
         ("0", 403),
         ("1", 403),
         ("2", 403),
+        ("3", 400),  # ambiguous paths
         ("3", 500),
     ]
 

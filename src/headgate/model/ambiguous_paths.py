@@ -1,4 +1,7 @@
-"""Paths that applications interpret differently: access rules with a condition on the path allow none of them (D21)."""
+"""Paths that applications interpret differently: access rules with a condition on the path allow none of them (D21).
+
+Nor do proxies forward them where an authorization server decides about some paths only.
+"""
 
 from headgate.resources.regexes import matches
 
@@ -12,6 +15,13 @@ AMBIGUOUS_PATH = (
 """A regular expression (RE2) that finds the parts of a path which applications interpret differently."""
 WHOLE_AMBIGUOUS_PATH = f"(?s).*(?:{AMBIGUOUS_PATH}).*"
 """The same for matchers of the whole path."""
+_NEEDLESS_ESCAPE = r"%(?:2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])"
+"""An escape of a character that needs none, such as `%61` (RFC 3986, 2.3: unreserved characters)."""
+OTHER_SPELLING = f".*(?:{AMBIGUOUS_PATH}|{_NEEDLESS_ESCAPE}).*"
+"""A regular expression for whole paths that applications may read as another path, by which no rule decides about them.
+
+No client needs such a path; without `.` for line ends, which no path has, all proxies understand it.
+"""
 
 
 def is_ambiguous(path: str) -> bool:

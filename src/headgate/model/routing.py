@@ -241,7 +241,7 @@ class Route(Value, frozen=True, kw_only=True):
     `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
     splits with matches, the rule becomes several routes; `split_matches` has the matches that the requests of this
     route fit. With `redirect`, the proxy answers with a redirect; with `cors`, it answers preflights. With `session`, targets with the weight 0 keep their sessions. Without `retry`, `envoy.retries` has the default.
-    With `external_auth`, its server must first allow the request.
+    With `external_auth`, its server must first allow the request. `needs_permission` is set even if this server can't be called.
     """
 
     split: Split
@@ -252,6 +252,7 @@ class Route(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     cors: Cors | None = None
     external_auth: ExternalAuth | None = None
+    needs_permission: bool = False
     session: PersistentSession | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()

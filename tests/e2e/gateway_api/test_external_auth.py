@@ -118,6 +118,17 @@ def test_every_spelling_of_a_host_needs_permission(site: Site) -> None:
     assert server.requests == len(hosts)
 
 
+def test_no_spelling_of_a_path_passes_the_server(site: Site) -> None:
+    """A backend that normalizes paths would read each of them as one below /admin."""
+    rule = rule_of("v1", matches=[path("/admin")], filters=[asking("v2")])
+    site.apply(edge_gateway(), edge_route("auth", rule, rule_of("v1")))
+    address = site.accepted("auth")
+    spellings = ("//admin/x", "/a/../admin/x", "/%61dmin/x", "/admin%2fx")
+    assert {site.ask(address, f"a.com{target}").status for target in spellings} == {400}
+    assert not site.backends["v1"].requests
+    assert site.ask(address, "a.com/caf%C3%A9?next=//admin").body == "v1\n"
+
+
 def test_clients_in_the_mesh_need_permission_for_a_service(site: Site) -> None:
     route = edge_route(
         "auth", guarded("/a", asking("v2")), parent={"kind": "Service", "group": "", "name": "v1", "port": 8080}

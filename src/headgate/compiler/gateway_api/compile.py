@@ -9,6 +9,7 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api import backend_tls
 from headgate.compiler.gateway_api.gateways import ANY_HOST
+from headgate.compiler.gateway_api.other_spellings import without_other_spellings
 from headgate.compiler.gateway_api.outcomes import OutcomeInputs, outcome, outcome_inputs, refused_outcomes
 from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
@@ -125,7 +126,7 @@ def _exact_routes(served: ServedPort, places: Iterable[Place], groups: RouteGrou
 def compile_exact(policies: backend_tls.Policies, host: str, own: Routes) -> HostRoutes:
     """Compile the host of a listener for one full name from its routes, with the TLS of their backends."""
     routes = (backend_tls.with_tls(policies, route) for route in _in_precedence(iter((own,))))
-    return HostRoutes(host=host, routes=tuple(routes), listener=host)
+    return HostRoutes(host=host, routes=without_other_spellings(routes), listener=host)
 
 
 def listener_hosts(
@@ -153,8 +154,8 @@ def compile_host(listener: GatewayListener, host: str, own: Routes) -> HostRoute
         return None
     groups = {**listener.wildcards, host: own}
     several = (groups[pattern] for pattern in fitting_names(groups, host))
-    routes = tuple(backend_tls.with_tls(listener.policies, route) for route in _in_precedence(several))
-    return HostRoutes(host=host, routes=routes, listener=listener.host)
+    routes = (backend_tls.with_tls(listener.policies, route) for route in _in_precedence(several))
+    return HostRoutes(host=host, routes=without_other_spellings(routes), listener=listener.host)
 
 
 def unreachable_in_host(place: tuple[Key, int], host: str, compiled: HostRoutes) -> RouteList | None:
@@ -193,7 +194,8 @@ def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Poli
     routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
     for_mesh = tuple(backend_tls.without_tls_ports(policies, route) for route in routes)
     findings = tuple(backend_tls.gateways_only(routes, for_mesh))
-    return CompiledPort(structs.replace(table, routes=for_mesh), findings, tuple(overridden(table, by_age)))
+    routed = structs.replace(table, routes=without_other_spellings(for_mesh))
+    return CompiledPort(routed, findings, tuple(overridden(table, by_age)))
 
 
 def consumer_ports(

@@ -166,7 +166,8 @@ def compile_rules(
     choices: set[PortDestination] = set()
     for number, rule in enumerate(rules):
         field = f"spec.rules[{number}]"
-        route = Route(name=str(number), origin=key, split=Split(targets=()))
+        guarded = filters.external_auth(rule.filters, field) is not None
+        route = Route(name=str(number), origin=key, split=Split(targets=()), needs_permission=guarded)
         if fault := next(_faults(key, rule, field), None):
             faults.append(fault)
             routes = [structs.replace(route, split=failing_split(key, fault.reason))]

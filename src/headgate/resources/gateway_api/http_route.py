@@ -100,7 +100,7 @@ def path_fault(value: str) -> str:
         return "must begin with /"
     for sign in _FORBIDDEN:
         if sign in value:
-            return f"must not contain {sign!r}: proxies normalize paths before they match them"
+            return f"must not contain {sign!r}: applications may read such a path as another one, and proxies match paths as they are written"
     for end in _FORBIDDEN_ENDS:
         if value.endswith(end):
             return f"must not end with {end!r}"
