@@ -113,6 +113,7 @@ def test_requests_that_no_longer_need_permission_are_new_access(tmp_path):
     assert counterexample.message == (
         "Service default/website:8080: all requests: decided by default/v2:8080 over HTTP before, allowed without a decision"
     )
+    assert no_new_access(planned(tmp_path / "gone", before, [SERVICES, guarded_by("missing")])).holds  # all get 500
     other = no_new_access(planned(tmp_path / "other", before, [SERVICES, guarded_by("v1")]))
     assert (other.verdict, other.counterexamples) == (CheckOutcome.UNDECIDED, ())
 

@@ -16,6 +16,7 @@ from headgate.matching.regular import Algebra
 from headgate.matching.requests import request_of
 from headgate.matching.solver import Solver
 from headgate.matching.undecided import Undecided
+from headgate.model.evaluate import UNAVAILABLE
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.routing import Mesh, Workload
 from headgate.plan import words
@@ -118,6 +119,10 @@ def decided(check: CheckName, message: str, proof: str, answers: Collection["Che
     )
 
 
+_PASSING = (0, UNAVAILABLE, *range(300, 400))
+"""Of a backend, of one that may have endpoints later, and of redirects: other statuses are those of requests that reach nothing."""
+
+
 class CheckAnswer(NamedTuple):
     """What speaks against a check: a counterexample with the command that explains it, or something that is not decided."""
 
@@ -161,7 +166,8 @@ def _unauthorized(changes: Iterable[RequestChange]) -> Iterator[CheckAnswer]:
     """Yield the requests that no longer need the permission of the authorization server that decided about them."""
     for change in changes:
         before, after = change.before.authorization_message, change.after.authorization_message
-        if before and before != after:
+        passes = any(receiver.status_code in _PASSING for receiver in change.after.receivers)
+        if passes and before and before != after:
             requests = f"{change.entry}: {'; '.join(change.request_messages)}"
             now = f"decided by {after}" if after else "allowed without a decision"
             text = f"{requests}: decided by {before} before, {now}"
