@@ -13,6 +13,8 @@ from headgate.model.routing import ExternalAuth
 FILTER = "headgate.auth"
 _LIMIT_MS = 10_000
 """How long a server may take to decide; then the request gets 403."""
+_BUFFERED = 1024 * 1024
+"""The bytes of a body that Envoy keeps by default while a server decides; it answers 413 to larger ones that it must keep."""
 _NEVER_COPIED = (
     *("connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
 )
@@ -44,6 +46,8 @@ def enable(route: pb.Route, auth: ExternalAuth, cluster: str) -> None:
         xds_matcher=pb.XdsMatcher(on_no_match=pb.XdsMatcher.OnMatch(action=action))
     )
     route.typed_per_filter_config[FILTER].CopyFrom(pb.pack(matcher))
+    if auth.body > _BUFFERED:
+        route.request_body_buffer_limit.CopyFrom(pb.UInt64Value(value=auth.body))
 
 
 def _ext_authz(auth: ExternalAuth, cluster: str) -> pb.ExtAuthz:
