@@ -120,7 +120,7 @@ def decided(check: CheckName, message: str, proof: str, answers: Collection["Che
 
 
 _PASSING = (0, UNAVAILABLE, *range(300, 400))
-"""Of a backend, of one that may have endpoints later, and of redirects: other statuses are those of requests that reach nothing."""
+"""The statuses of backends, of backends without endpoints, which may get some later, and of redirects."""
 
 
 class CheckAnswer(NamedTuple):
