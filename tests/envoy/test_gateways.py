@@ -5,13 +5,14 @@ import pytest
 from headgate.cli.compile import Stage, documents
 from headgate.compiler.report import Compiled, Report
 from headgate.envoy import names
-from headgate.envoy.config import LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
 from headgate.model.edge_tls import ListenerCertificate
 from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
+from headgate.model.resilience import Limits, Resilience
 from headgate.model.routing import (
     Endpoint,
     Endpoints,
@@ -95,6 +96,33 @@ def test_a_tcp_port_without_a_route_has_a_cluster_without_endpoints():
     config = build(Memo(), Mesh(domain="cluster.local", gateways=(port,)))
     assert list(config[SCOPES]) == []
     assert config[LISTENER][NAME].needs == {NAME}
+
+
+@pytest.mark.parametrize(("limits", "most"), [(Limits(), 1024), (Limits(connections=7), 7)])
+@pytest.mark.parametrize("address", ["10.0.0.1", "10.0.0.2"], ids=["a shared endpoint", "one cluster"])
+def test_each_cluster_of_a_udp_port_has_a_limit_of_sessions(limits, most, address):
+    """Any client can begin sessions, and each is an open file of the proxy."""
+    refs = [PortRef(f"default/{name}", 53, is_udp=True) for name in ("blue", "green")]
+    targets = tuple(Target(ref=ref, weight=1, resilience=Resilience(limits=limits)) for ref in refs)
+    port = GatewayPort(
+        gateway="default/edge",
+        address="127.0.0.5",
+        port=53,
+        protocol=Protocol.UDP,
+        connections=Route(split=Split(targets=targets), origin=RULE, name="0"),
+    )
+    endpoints = tuple(
+        Endpoints(ref=ref, ready=(Endpoint(address=place, port=53),))
+        for ref, place in zip(refs, ("10.0.0.1", address), strict=True)
+    )
+    config = build(Memo(), Mesh(domain="cluster.local", endpoints=endpoints, gateways=(port,)))
+    clusters = [
+        content(CLUSTER, encoded) for name, encoded in config[CLUSTER].items() if name.startswith("gateway-udp/")
+    ]
+    assert len(clusters) == 1 + (address == "10.0.0.1")
+    for cluster in clusters:
+        (threshold,) = cluster["circuit_breakers"]["thresholds"]
+        assert threshold["max_connections"] == most
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,13 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
 
 def _plan_udp(planner: Planner, port: GatewayPort) -> PlannedListener:
     """Plan the listener of a UDP port; the time of idle sessions is that of the first backend."""
-    targets = port.connections.split.targets if port.connections else ()
+    route = udp_proxy.with_session_limit(port.connections) if port.connections else None
+    targets = route.split.targets if route else ()
     return PlannedListener(
         name=names.gateway(names.gateway_port(port)),
         address=port.address,
         port=port.port,
-        shares=_sessions(_connections(planner, port, port.connections), names.no_endpoints(names.gateway_port(port))),
+        shares=_sessions(_connections(planner, port, route), names.no_endpoints(names.gateway_port(port))),
         is_udp=True,
         idle_ms=targets[0].resilience.timeouts.idle if targets else 0,
     )

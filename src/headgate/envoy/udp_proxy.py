@@ -7,14 +7,19 @@ cluster; the next datagram begins another one. Datagrams without a cluster are d
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+from msgspec import structs
+
 from headgate.envoy import pb, traffic_stats
 from headgate.envoy.planned_routes import ClusterWeight
 from headgate.envoy.values import duration
+from headgate.model.routing import Route, Target
 
 IDLE_MS = 60_000
 """Default time after which an idle session ends: as in Envoy. Later responses of the server are lost."""
 LARGEST_DATAGRAM = 65_535
 """Bytes of the largest datagram. With Envoy's default of 1,500, larger ones were dropped, such as those of DNS with EDNS."""
+MOST_SESSIONS = 1024
+"""Default limit of a cluster's sessions, as in Envoy. Each has a socket, and Envoy ends if it can open no further one."""
 _PROXY = "envoy.filters.udp_listener.udp_proxy"
 
 
@@ -37,6 +42,21 @@ def listener(name: str, host: str, port: int, shares: Sequence[ClusterWeight], i
         listener_filters=[pb.ListenerFilter(name=_PROXY, typed_config=pb.pack(proxy))],
         enable_reuse_port=pb.BoolValue(value=True),  # with several threads, Envoy rejects UDP listeners without it
     )
+
+
+def with_session_limit(route: Route) -> Route:
+    """Return the route of a UDP port with a limit for the sessions of each backend, by default `MOST_SESSIONS`.
+
+    Envoy drops the datagrams of further sessions: it counts sessions as connections.
+    """
+    targets = tuple(_limited(target) for target in route.split.targets)
+    return structs.replace(route, split=structs.replace(route.split, targets=targets))
+
+
+def _limited(target: Target) -> Target:
+    limits = target.resilience.limits
+    bounded = structs.replace(limits, connections=limits.connections or MOST_SESSIONS)
+    return structs.replace(target, resilience=structs.replace(target.resilience, limits=bounded))
 
 
 def _matcher(shares: Sequence[ClusterWeight]) -> pb.XdsMatcher:
