@@ -6,20 +6,22 @@ has no effect, and a finding says how to correct it.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
+from headgate.errors import DecodeError
 from headgate.model.evaluate import by_host
 from headgate.model.requests import Timeouts
 from headgate.model.resilience import DEFAULT, RETRIES_MS, Ejection, Limits, Resilience, Retry, ServiceTimeouts
 from headgate.model.routing import HostRoutes, Mesh, PortProtocol, PortRef, Route, RouteTable, Target, Workload
 from headgate.resources.core.service import Service
-from headgate.resources.meta import Key
+from headgate.resources.decode import read
+from headgate.resources.meta import Input, Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.resilience import EJECTION, LIMITS, RETRY, TIMEOUT
 
@@ -210,6 +212,14 @@ def _too_long(key: Key, settings: Resilience) -> Finding | None:
     return Finding(key, Reason.FIELD_IGNORED, f"metadata.annotations.{TIMEOUT}", message)
 
 
+class RuleRetry(Input, frozen=True, kw_only=True):
+    """The `retry` of a rule without mistakes."""
+
+    attempts: Annotated[int, Meta(ge=0)] | None = None
+    codes: tuple[Annotated[int, Meta(ge=_ERRORS.start, lt=_ERRORS.stop)], ...] = ()
+    backoff: str = ""
+
+
 def of_rule(written: object) -> Retry | None:
     """Return the retries of a rule (GEP-1731): `codes` of any method, and connections that end without a response.
 
@@ -217,18 +227,16 @@ def of_rule(written: object) -> Retry | None:
     """
     if not isinstance(written, Mapping):
         return None
-    attempts, codes = written.get("attempts"), written.get("codes") or ()
     try:
-        backoff = _duration(written["backoff"]) if written.get("backoff") else Retry().backoff
-    except (Mistake, TypeError):
+        policy = read(written, RuleRetry)
+        backoff = _duration(policy.backoff) if policy.backoff else Retry().backoff
+    except (DecodeError, Mistake):
         return None
-    if not all(isinstance(code, int) and code in _ERRORS for code in codes):
-        return None
-    if attempts == 0:
+    if policy.attempts == 0:
         return Retry(conditions=())
     return Retry(
-        retries=min(MOST_RETRIES, attempts) if isinstance(attempts, int) else Retry().retries,
-        codes=tuple(sorted(set(codes))),
+        retries=Retry().retries if policy.attempts is None else min(MOST_RETRIES, policy.attempts),
+        codes=tuple(sorted(set(policy.codes))),
         backoff=backoff,
         max_backoff=10 * backoff,
     )

@@ -4,7 +4,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.route_meshes import SHOP, edge, edge_route, mirror, ref, services
 from tests.make.objects import (
@@ -20,7 +20,7 @@ from tests.make.objects import (
     service_parent,
     split,
 )
-from tests.make.values import compiled
+from tests.make.values import compiled, findings
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Target
@@ -63,6 +63,61 @@ PARTS = {
     "root": {"v1": Fraction(3, 5), "v2": Fraction(1, 5), "nested": Fraction(1, 5)},
     "halted": {503: Fraction(1)},
 }
+
+
+TEXTS = st.sampled_from(["", "a", "a b", "Permanent", "Header", "30m", "0s", "lifetimeType"])
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**40), 2**40),
+        st.floats(allow_nan=False),
+        TEXTS,
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+TYPES = st.one_of(JSON, st.sampled_from(["Cookie", "Header"]))
+LIFETIMES = st.one_of(JSON, st.fixed_dictionaries({"lifetimeType": st.one_of(JSON, st.just("Permanent"))}))
+SESSIONS = st.fixed_dictionaries(
+    {}, optional={"sessionName": JSON, "absoluteTimeout": JSON, "type": TYPES, "cookieConfig": LIFETIMES}
+)
+RETRIES = st.fixed_dictionaries({}, optional={"attempts": JSON, "codes": JSON, "backoff": JSON})
+
+
+@settings(max_examples=40)
+@given(st.one_of(JSON, SESSIONS), st.one_of(JSON, RETRIES))
+def test_stored_sessions_and_retries_of_any_shape_leave_their_rule_in_effect(session, retry):
+    """Objects were stored before the schemas of these fields."""
+    backends = {"backendRefs": [ref("a")], "sessionPersistence": session}
+    result = compiled(
+        *services("a"),
+        edge("shop.example", "calls.example"),
+        edge_route({**backends, "retry": retry}, hostnames=["shop.example"]),
+        edge_route(backends, kind="GRPCRoute", name="calls", hostnames=["calls.example"]),
+    )
+    (port,) = result.mesh.gateways
+    for host in port.hosts.values():
+        assert shares(host.routes[0]) == {"a": 1}
+        assert not host.routes[0].retry or 0 <= host.routes[0].retry.retries <= 10
+
+
+@pytest.mark.parametrize(
+    ("session", "field"),
+    [
+        ({"cookieConfig": "Permanent"}, ".cookieConfig"),
+        ({"cookieConfig": ["Permanent"]}, ".cookieConfig"),
+        ({"absoluteTimeout": ["1h"]}, ".absoluteTimeout"),
+        ({"type": "header"}, ".type"),
+        ("Cookie", ""),
+    ],
+)
+def test_a_stored_session_with_a_mistake_has_no_effect_and_a_finding(session, field):
+    route = edge_route({"backendRefs": [ref("a")], "sessionPersistence": session})
+    result = compiled(*services("a"), edge(), route)
+    assert only_route(result).session is None
+    fields = [finding.field for finding in findings(result, Reason.FIELD_IGNORED)]
+    assert f"spec.rules[0].sessionPersistence{field}" in fields
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
