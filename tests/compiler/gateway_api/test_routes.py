@@ -120,6 +120,27 @@ def test_a_stored_session_with_a_mistake_has_no_effect_and_a_finding(session, fi
     assert f"spec.rules[0].sessionPersistence{field}" in fields
 
 
+HEADERS = [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "side", "value": "a"}]}}]
+
+
+@pytest.mark.parametrize(
+    ("backends", "is_kept"),
+    [
+        ([ref("a", filters=HEADERS)], True),
+        ([ref("root", filters=HEADERS)], False),
+        ([ref("a", filters=HEADERS), ref("b")], False),
+        ([ref("root"), ref("b")], True),
+    ],
+    ids=["one backend", "the backends of a split", "one of two backends", "no filters"],
+)
+def test_sessions_by_a_header_need_backends_without_filters_of_their_own(backends, is_kept):
+    session = {"type": "Header", "sessionName": "x-session"}
+    result = compiled(*EDGE, edge_route({"backendRefs": backends, "sessionPersistence": session}))
+    assert bool(only_route(result).session) is is_kept
+    fields = [finding.field for finding in findings(result, Reason.FIELD_IGNORED)]
+    assert fields == ([] if is_kept else ["spec.rules[0].sessionPersistence.type"])
+
+
 @given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
 def test_shares_are_exact(backends):
     """D11, D13. An invalid backend keeps its share. A split's backends replace its root; their own splits do not apply."""

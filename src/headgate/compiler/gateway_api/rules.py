@@ -24,7 +24,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.matching.intersection import intersect
 from headgate.model.cors import announcing
-from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Timeouts
+from headgate.model.requests import ANY, NO_FILTERS, Match, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
@@ -225,14 +225,7 @@ def _compiled(
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, servers
     route = structs.replace(route, session=session_of(rule.session, key, rule.name or route.name))
-    if route.session and route.session.kind == "header" and _is_divided(of_backends, rule.backends):
-        message = (
-            "backends with filters of their own keep no sessions by a header, and each request goes to a backend by weight; "
-            "use the type Cookie, or move the filters to the rule"
-        )
-        findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{SESSION_FIELD}.type", message))
-        route = structs.replace(route, session=None)
-    field = f"{field}.backendRefs"
+    session_type, field = f"{field}.{SESSION_FIELD}.type", f"{field}.backendRefs"
     paths = [f"{field}[{index}]" for index in range(len(rule.backends))]
     backends = [
         RuleBackend(path, ref.weight, destinations.find_http(key, ref, path), changes, filters.redirect(ref.filters))
@@ -248,18 +241,27 @@ def _compiled(
             f"ignored: its share goes where requests without a match go. Give {ref} a rule of its own"
         )
         findings.append(Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),)))
+    splits = [split(destinations, key, backends, row.choices, sessions=route.session is not None) for row in rows]
+    if route.session and route.session.kind == "header" and any(map(_is_divided, splits)):
+        message = (
+            "backends with filters of their own keep no sessions by a header, and each request goes to a backend by weight; "
+            "use the type Cookie, or move the filters to the rule"
+        )
+        findings.append(Finding(key, Reason.FIELD_IGNORED, session_type, message))
+        route = structs.replace(route, session=None)
+        splits = [split(destinations, key, backends, row.choices) for row in rows]
     routes = [
         structs.replace(
             route,
             match=row.match,
-            split=split(destinations, key, backends, row.choices, sessions=route.session is not None),
+            split=decided,
             split_matches=tuple(choice.split_match for choice in row.choices.values() if choice.split_match),
             mirrors=(
                 *(expanded for mirror in requested_mirrors if (expanded := expanded_mirror(mirror, row.choices))),
                 *split_mirrors(backends, row.choices),
             ),
         )
-        for row in rows
+        for row, decided in zip(rows, splits, strict=True)
     ]
     return routes, findings, {*servers, *(choice for row in rows for choice in row.choices.values())}
 
@@ -275,10 +277,9 @@ def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
     return tuple(sorted({*(choice.ref for choice in choices), *behind}))
 
 
-def _is_divided(own: Sequence[Filters], backends: Sequence[RouteBackend]) -> bool:
-    """Return whether the backends of a rule have filters of their own that differ."""
-    redirects = any(filters.redirect(ref.filters) for ref in backends)
-    return len(backends) > 1 and (redirects or any(changes != NO_FILTERS for changes in own))
+def _is_divided(decided: Split) -> bool:
+    """Return whether the backends of a split have filters of their own. A backend of a rule can be the root of a split."""
+    return len(decided.targets) > 1 and any(target.filters != NO_FILTERS for target in decided.targets)
 
 
 def _faults(key: Key, rule: RouteRule, field: str) -> Iterator[Finding]:
