@@ -96,3 +96,22 @@ def test_clusters_have_the_tls_of_servers_before_they_have_endpoints():
             "blue",
             "green",
         }
+
+
+def test_a_backend_without_a_weight_is_no_standby_of_a_random_order():
+    """GEP-1619: it keeps its sessions, whose endpoints each cluster has, and gets no retry of another request."""
+    red = PortRef("default/red", 80)
+    ready = {BLUE: (ONE,), GREEN: (TWO,), red: (THREE,)}
+
+    def drawn(*weights):
+        targets = tuple(Target(ref=ref, weight=weight) for ref, weight in zip(ready, weights, strict=False))
+        route = Route(split=Split(targets=targets, order="random"))
+        plan, clusters = plan_service_port(RouteTable(ref=WEB, routes=(route,)), ready)
+        parts = [[(part.backend, part.weight, part.standby) for part in cluster.localities] for cluster in clusters]
+        return plan.routes[0].draws, parts
+
+    assert drawn(1, 0) == (False, [[("default/blue", 1, False), ("default/green", 0, False)]])
+    draws, (blue, green) = drawn(9, 1, 0)
+    assert draws
+    assert blue == [("default/blue", 1, False), ("default/green", 1, True), ("default/red", 0, True)]
+    assert green == [("default/green", 1, False), ("default/blue", 9, True), ("default/red", 0, True)]

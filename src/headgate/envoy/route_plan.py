@@ -183,16 +183,16 @@ class Planner:
 
     def _draws(self, route: Route) -> bool:
         """Return whether a filter draws the backend of each request. Otherwise separate clusters are chosen at random,
-        each time independently, and connections that are not HTTP keep the rotation.
+        each time independently, and connections that are not HTTP keep the rotation. A backend without a weight is not drawn.
         """
         split = route.split
-        if split.order != "random" or split.sticky or not split.targets[1:]:
+        if split.order != "random" or split.sticky or not _drawn(split)[1:]:
             return False
         return self._fits(route) and all(spoken.is_http for spoken in self._spoken(route))
 
     def _separate(self, route: Route) -> Iterator[ClusterWeight]:
         draws = self._draws(route)
-        for target in route.split.targets:
+        for target in _drawn(route.split) if draws else route.split.targets:
             remaining = [other for other in route.split.targets if draws and other is not target]
             own = self._localities([structs.replace(target, weight=1)])
             standby = (structs.replace(locality, standby=True) for locality in self._localities(remaining))
@@ -363,6 +363,10 @@ def plan_service_port(
     listener = ListenerInfo(scheme="http", port=table.ref.port)
     planned = tuple(planner.plan_routes(table.routes, listener))
     return RoutePlan(name=names.outbound(table.ref), routes=planned), tuple(planner.clusters.values())
+
+
+def _drawn(split: Split) -> tuple[Target, ...]:
+    return tuple(target for target in split.targets if target.weight)
 
 
 def _filtered(split: Split) -> bool:
