@@ -3,12 +3,13 @@
 import pytest
 
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
-from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan
+from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan, with_own_sessions
 from headgate.envoy.route_plan import plan_service_port
 from headgate.envoy.upstream_tls import peer_key
 from headgate.model.edge_tls import AltName, BackendTls
-from headgate.model.requests import ANY
+from headgate.model.requests import ANY, Filters, HeaderEdit
 from headgate.model.routing import Broken, Endpoint, Mirror, PortRef, Route, RouteTable, Split, Target
+from headgate.model.sessions import PersistentSession
 from headgate.resources.meta import Key
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
@@ -115,3 +116,15 @@ def test_a_backend_without_a_weight_is_no_standby_of_a_random_order():
     assert draws
     assert blue == [("default/blue", 1, False), ("default/green", 1, True), ("default/red", 0, True)]
     assert green == [("default/green", 1, False), ("default/blue", 9, True), ("default/red", 0, True)]
+
+
+def test_two_shares_of_one_cluster_keep_the_names_of_their_sessions_when_one_is_drained():
+    session = PersistentSession(kind="cookie", name="user")
+    first, second = (
+        ClusterWeight(cluster="blue", weight=1, filters=Filters(request=HeaderEdit(set=(("side", side),))))
+        for side in "ab"
+    )
+    before = [share.session for share in with_own_sessions((first, second), session)]
+    after = [share.session for share in with_own_sessions((second, first), session)]
+    assert before == after[::-1]
+    assert before[0] != before[1]

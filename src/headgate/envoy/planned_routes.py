@@ -1,9 +1,9 @@
 """Routes before they are rendered: their clusters by name, and what the proxy itself does."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec import structs
 
 from headgate.envoy import names
@@ -37,11 +37,13 @@ class ClusterWeight(Value, frozen=True, kw_only=True):
 
 
 def with_own_sessions(shares: Iterable[ClusterWeight], session: PersistentSession) -> Iterator[ClusterWeight]:
-    """Yield shares with sessions whose names no other share has; a share keeps its name when weights change."""
-    seen: Counter[str] = Counter()
+    """Yield shares with sessions whose names no other share has; a share keeps its name when weights change.
+
+    Shares of one cluster have different filters.
+    """
     for share in shares:
-        digest = hashlib.sha256(f"{share.cluster} {seen[share.cluster]}".encode()).hexdigest()[:8]
-        seen[share.cluster] += 1
+        identity = msgspec.json.encode((share.cluster, share.filters))
+        digest = hashlib.sha256(identity).hexdigest()[:8]
         yield structs.replace(share, session=structs.replace(session, name=f"{session.name}-{digest}"))
 
 
