@@ -7,9 +7,9 @@ from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan
 from headgate.envoy.route_plan import plan_service_port
 from headgate.envoy.upstream_tls import peer_key
 from headgate.model.edge_tls import AltName, BackendTls
-from headgate.model.requests import ANY, Filters, HeaderEdit
+from headgate.model.requests import ANY, Filters, HeaderEdit, Path
 from headgate.model.routing import Broken, Endpoint, Mirror, PortRef, Route, RouteTable, Split, Target
-from headgate.model.sessions import PersistentSession
+from headgate.model.sessions import PersistentSession, cookie_path
 from headgate.resources.meta import Key
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
@@ -128,3 +128,18 @@ def test_two_shares_of_one_cluster_keep_the_names_of_their_sessions_when_one_is_
     after = [share.session for share in with_own_sessions((second, first), session)]
     assert before == after[::-1]
     assert before[0] != before[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (None, "/"),
+        (Path(kind="prefix", value="/"), "/"),
+        (Path(kind="prefix", value="/slash/"), "/slash"),
+        (Path(kind="exact", value="/slash/"), "/slash/"),
+        (Path(kind="prefix", value="/a;Domain=example"), "/"),
+        (Path(kind="regex", value="/a.*"), "/"),
+    ],
+)
+def test_the_path_of_a_cookie_fits_the_paths_of_its_match_and_adds_no_attribute(path, expected):
+    assert cookie_path(path) == expected

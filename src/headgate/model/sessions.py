@@ -31,8 +31,13 @@ def with_cookie(name: str) -> Header:
 
 
 def cookie_path(matched: Path | None) -> str:
-    """Return the path of a cookie: that of the route's match, so that routes don't share sessions."""
-    return matched.value if matched and matched.kind != "regex" else "/"
+    """Return the path of a cookie: that of the route's match, so that routes don't share sessions.
+
+    A prefix fits itself without its slash, too. A semicolon would begin an attribute of the cookie.
+    """
+    if not matched or matched.kind == "regex" or ";" in matched.value:
+        return "/"
+    return (matched.value.rstrip("/") or "/") if matched.kind == "prefix" else matched.value
 
 
 def words(session: PersistentSession) -> str:
