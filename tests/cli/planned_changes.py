@@ -151,12 +151,8 @@ def backend_tls(service: str) -> Object:
     return objects.obj("BackendTLSPolicy", "shop", version=f"{GATEWAY_API}/v1", spec=spec)
 
 
-def authorization_policy(account: str) -> Object:
-    """Return a policy that lets the pods of a ServiceAccount call those of v1."""
-    selected = {"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "v1"}}}
-    rule = {"sources": [{"type": "ServiceAccount", "serviceAccount": {"name": account}}]}
-    spec = {"targetRefs": [selected], "action": "ALLOW", "rules": [rule]}
-    return objects.obj("XAuthorizationPolicy", "v1", version="gateway.networking.x-k8s.io/v1alpha1", spec=spec)
+def policy_for(account: str) -> Object:
+    return objects.authorization_policy("v1", {"app": "v1"}, objects.caller_rule(account))
 
 
 DATAGRAMS = objects.gateway("shop", objects.listener(53, "dns", protocol="UDP"))
@@ -251,7 +247,7 @@ OF_THE_GATEWAY_API = {
         (*MESH, GATEWAY, to_gateway("v1")), backend_tls("v1"), backend_tls("v2"), (True, True, False)
     ),
     "gateway.networking.x-k8s.io/v1alpha1 XAuthorizationPolicy": PlannedChange(
-        MESH, authorization_policy("client"), authorization_policy("v2")
+        MESH, policy_for("client"), policy_for("v2")
     ),
     "gateway.networking.k8s.io/v1 ReferenceGrant": PlannedChange(
         (*MESH, *shop(), TO_SHOP), shop_grant("default"), shop_grant("other"), (True, True, False)

@@ -234,7 +234,7 @@ def _in_version(obj: Object, group: str, version: str) -> Object:
 
 
 def _is_foreign(obj: Object) -> bool:
-    """Return whether an object has a kind or version of the Gateway API that headgate does not know, so others validate it."""
+    """Return whether an object has a kind or version of the Gateway API that headgate does not know: another controller validates it."""
     version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
     return split_api_version(version)[0] in _SHARED_GROUPS and not find_written(version, kind)
 

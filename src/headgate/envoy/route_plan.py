@@ -276,7 +276,7 @@ class Planner:
             self._need(cluster)
 
     def _auth_cluster(self, auth: ExternalAuth | None) -> str:
-        """Return the name of the cluster of an authorization server; empty without one."""
+        """Return the name of an authorization server's cluster; empty without one."""
         if auth is None:
             return ""
         name = names.external_auth(auth.ref, grpc=auth.protocol == "GRPC")

@@ -146,12 +146,12 @@ def _peers(mesh: Mesh) -> Callable[[Workload], Sequence[Workload]]:
         return {_signature(workload): workload for workload in of_identity.get(identity, ())}
 
     def peers(workload: Workload) -> Sequence[Workload]:
-        others = distinct(workload.identity)
-        if same := others.get(_signature(workload)):
+        alike = distinct(workload.identity)
+        if same := alike.get(_signature(workload)):
             return (same,)
         numbers, services = _numbers(workload), _services(workload)
-        joined = [other for other in others.values() if services & _services(other)]
-        nearest_last = sorted(joined or others.values(), key=lambda other: len(numbers & _numbers(other)))
+        joined = [other for other in alike.values() if services & _services(other)]
+        nearest_last = sorted(joined or alike.values(), key=lambda other: len(numbers & _numbers(other)))
         return sorted({_policy(other): other for other in nearest_last}.values(), key=_is_closed)
 
     return peers

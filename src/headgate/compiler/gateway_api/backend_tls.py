@@ -243,7 +243,7 @@ def _secured(route: Route, target: Target, tls: BackendTls | None) -> Target:
 
 
 def without_tls_ports(policies: Policies, route: Route) -> Route:
-    """Return a route of a Service port, for clients in the mesh, who call no server that is HTTP over TLS by a policy.
+    """Return a route of a Service port, for clients in the mesh, whose proxies call no server that is HTTP over TLS by a policy.
 
     The share of such a backend gets 500, and without their authorization server all requests do.
     """

@@ -235,12 +235,7 @@ def _compiled(
     used = [backend.port_ref for backend in called if isinstance(backend.port_ref, PortRef)]
     rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
-    for ref in left_out:
-        message = (
-            f"the splits behind this rule have more than {MOST_ROWS} combinations of matches, so the matches of {ref} are "
-            f"ignored: its share goes where requests without a match go. Give {ref} a rule of its own"
-        )
-        findings.append(Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),)))
+    findings += [_too_many_matches(key, field, ref) for ref in left_out]
     splits = [split(destinations, key, backends, row.choices, sessions=route.session is not None) for row in rows]
     if route.session and route.session.kind == "header" and any(map(_is_divided, splits)):
         message = (
@@ -264,6 +259,14 @@ def _compiled(
         for row, decided in zip(rows, splits, strict=True)
     ]
     return routes, findings, {*servers, *(choice for row in rows for choice in row.choices.values())}
+
+
+def _too_many_matches(key: Key, field: str, ref: PortRef) -> Finding:
+    message = (
+        f"the splits behind this rule have more than {MOST_ROWS} combinations of matches, so the matches of {ref} are "
+        f"ignored: its share goes where requests without a match go. Give {ref} a rule of its own"
+    )
+    return Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),))
 
 
 def splits_of(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
