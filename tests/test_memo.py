@@ -52,7 +52,7 @@ def test_an_index_is_computed_again_only_when_one_of_its_parts_has_changed() -> 
 
 CACHES = {
     "parsed texts and certificates": """
-        api/metrics/groups.py compiler/gateway_api/backend_tls.py compiler/gateway_api/ca_certificates.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
+        api/metrics/groups.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
         plane/access_calls.py plane/inspector.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
         cli/table_layout.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
         telemetry/reports/series.py

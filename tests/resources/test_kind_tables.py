@@ -54,6 +54,7 @@ LISTS = {
     "compiler/gateway_api/parents.py": "the inputs of a stage",
     "compiler/gateway_api/routes.py": "the kinds of routes: a type for mypy",
     "compiler/gateway_api/rules.py": "the kinds of routes with rules for requests: a type for mypy",
+    "compiler/invalid_objects.py": "the kinds whose mistakes close pods",
     "kinds.py": "the kinds that an API or a command names",
     "kubernetes/gateways.py": "what a Gateway owns in a cluster, in the order of deletion",
     "kubernetes/install/installer.py": "the installed objects whose deletion takes time",

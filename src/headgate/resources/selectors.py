@@ -1,6 +1,5 @@
 """Label selectors, and which labels satisfy them."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -8,8 +7,6 @@ from msgspec import field
 
 from headgate.resources.meta import Input
 from headgate.resources.schema.declared import Field, FieldRule, declared_schema
-
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 class Requirement(Input, frozen=True, kw_only=True):
@@ -72,8 +69,8 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Lt" | "Gt" as operator:
-            numbers = [int(text) for text in (value or "", *requirement.values) if _WHOLE_NUMBER.fullmatch(text)]
-            return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
+        case "Lt" | "Gt" as operator if value is not None and value.lstrip("-").isdecimal():
+            limit = int(requirement.values[0])
+            return int(value) > limit if operator == "Gt" else int(value) < limit
         case _:
             return False

@@ -76,7 +76,7 @@ def test_the_policy_of_a_backend_comes_before_that_of_its_root() -> None:
 
 def routed(*objects: Object, **weights: int) -> Route:
     """Return the Gateway's route whose rule has these backends, with sessions if one has the weight 0."""
-    rule = {"backendRefs": [ref(name, weight=weight) for name, weight in weights.items()]}
+    rule: Object = {"backendRefs": [ref(name, weight=weight) for name, weight in weights.items()]}
     if 0 in weights.values():
         rule["sessionPersistence"] = {"sessionName": "user"}
     names_of = ("web", "shop", "v1", "v2")

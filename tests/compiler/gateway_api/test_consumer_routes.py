@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from tests.make.objects import GATEWAY_API, Object, backed_service, meshed_pod, obj, route, rule, service_parent, split
+from tests.make.objects import (
+    GATEWAY_API,
+    Object,
+    backed_service,
+    http_route_group,
+    meshed_pod,
+    obj,
+    route,
+    rule,
+    service_parent,
+    split,
+)
 from tests.make.values import compiled, findings, snapshot
 from tests.xds.client import XdsClient
 
@@ -166,9 +177,10 @@ def test_findings_about_the_routes_of_a_namespace_leave_splits_of_the_service_al
             "validation": {"hostname": "own.example", "wellKnownCACertificates": "System"},
         },
     )
-    limited = split("web", {"one": 1}, matches=[{"kind": "HTTPRouteGroup", "name": "api"}])
-    api = obj("HTTPRouteGroup", "api", spec={"matches": [{"name": "api", "pathRegex": "/api"}]})
-    result = compiled(*site(TO_OWN, policy, limited, api)[:4], *backed_service("web", ("", "10.1.1.1")), *secure)
+    limited, api = split("web", {"one": 1}, matches=["api"]), http_route_group("api", {"api": {"pathRegex": "/api"}})
+    services = [*backed_service("web", ("", "10.1.1.1")), *backed_service("one", ("", "10.1.1.2")), *secure]
+    result = compiled(TO_OWN, policy, limited, api, *services)
     (finding,) = findings(result, Reason.UNSUPPORTED_PROTOCOL)
     assert finding.about == Key(GATEWAY_API, "HTTPRoute", "teams", "consumer")
     assert not findings(result, Reason.NO_EFFECT)
+    assert findings(compiled(PRODUCER, limited, api, *services), Reason.NO_EFFECT)
