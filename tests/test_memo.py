@@ -67,6 +67,7 @@ CACHES = {
         standalone/apiserver/openapi.py standalone/apiserver/protobuf.py telemetry/reports/otlp_messages.py
     """,
     "versions of an object during one write": "merge/managed_fields.py",
+    "the peers of an identity during one comparison": "plan/access.py",
 }
 """The modules with a cache of functools, by what it has; all other modules use `headgate.memo`."""
 
