@@ -122,7 +122,8 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     """The status of a Gateway or ListenerSet; `ports` has those ports of its listeners that proxies serve, `udp_ports` those for datagrams.
 
     `gateway` is the Gateway (`namespace/name`), and `sets` the number of its ListenerSets with a listener that is served; it is None
-    for a ListenerSet. The plane adds the condition Programmed, because the compiler does not know the proxies.
+    for a ListenerSet. The plane adds the condition Programmed, because the compiler does not know the proxies. With `withdraws`, it
+    only replaces a status that says Accepted: the controller of a Gateway that is gone is not known.
     """
 
     about: Key
@@ -132,6 +133,7 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     listeners: tuple[ListenerOutcome, ...]
     conditions: tuple[StatusCondition, ...]
     udp_ports: tuple[int, ...] = ()
+    withdraws: bool = False
 
 
 class PolicyOutcome(Value, frozen=True, kw_only=True):

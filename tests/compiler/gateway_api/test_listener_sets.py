@@ -124,7 +124,13 @@ def test_the_status_of_a_listener_set_is_written_for_gateways_of_headgate_only()
     compiled = compile_mesh(
         snapshot(invalid, open_gateway("None"), service, *sets, listener_set("a", "a.example")), SETTINGS
     )
-    assert {*by_set(compiled)} == {"a"}
+    withdrawn = {outcome.about.name: outcome.withdraws for outcome in compiled.report.gateways}
+    assert {name: withdrawn.get(name) for name in ("a", "missing", "invalid", "service")} == {
+        "a": False,
+        "missing": True,
+        "invalid": True,
+        "service": None,
+    }
     messages = {
         finding.about.name: finding.message
         for finding in compiled.report.findings

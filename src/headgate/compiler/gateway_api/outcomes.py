@@ -83,10 +83,10 @@ def outcome(key: Key, source: OutcomeInput) -> GatewayOutcome:
 
 
 def refused_outcomes(parents: Parents) -> Iterator[GatewayOutcome]:
-    """Yield the status of each ListenerSet that its Gateway does not allow.
+    """Yield the status of each ListenerSet that its Gateway does not allow, or whose Gateway is missing or invalid.
 
-    Of a missing or invalid Gateway the controller is not known, so its ListenerSets get no status of headgate.
+    The controller of the latter is not known, so headgate only withdraws what such a ListenerSet's status promises.
     """
     for planned in parents.sets.values():
-        if planned.refusal and planned.gateway in parents.states:
-            yield refused_outcome(planned.refusal)
+        if planned.refusal:
+            yield refused_outcome(planned.refusal, withdraws=planned.gateway not in parents.states)

@@ -99,10 +99,12 @@ def gateway_outcome(
     )
 
 
-def refused_outcome(refusal: Finding) -> GatewayOutcome:
+def refused_outcome(refusal: Finding, *, withdraws: bool) -> GatewayOutcome:
     """Return the status of a ListenerSet that is not attached to its Gateway."""
     conditions = tuple(_unmet(kind, refusal.reason.value, joined([refusal])) for kind in ("Accepted", "Programmed"))
-    return GatewayOutcome(about=refusal.about, gateway="", sets=None, ports=(), listeners=(), conditions=conditions)
+    return GatewayOutcome(
+        about=refusal.about, gateway="", sets=None, ports=(), listeners=(), conditions=conditions, withdraws=withdraws
+    )
 
 
 def _unmet(kind: str, reason: str, message: str) -> StatusCondition:

@@ -22,7 +22,7 @@ from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway_api.features import SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
-from headgate.resources.meta import Key, Object, generation_of, status_of
+from headgate.resources.meta import Key, Object, generation_of, rows, status_of
 
 _PROGRAMMED = "Programmed"
 _REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
@@ -59,6 +59,10 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
+    if outcome.withdraws and not any(
+        (row.get("type"), row.get("status")) == ("Accepted", "True") for _, row in rows(before.get("conditions"))
+    ):
+        return None
     refs = {(ref.port, ref.is_udp): ref for ref in refs_of(outcome)}
 
     rejected = [finding for finding in report.findings if finding.reason in _REJECTIONS]
