@@ -13,7 +13,7 @@ from headgate.model.requests import Request
 from headgate.model.routing import Mesh, PortRef
 
 SPELLINGS = ("//admin/x", "/a/../admin/x", "/%61dmin/x", "/admin%2fx", "/a%2Dmin", "/%7euser", "/./admin")
-OTHER_PATHS = ("/", "/caf%C3%A9", "/a%20b", "/user%40example.com", "/a%3Db%2Bc", "/a?next=//x/%61", "/a;b/c~d_e.f-g")
+OTHER_PATHS = ("/", "/na%C3%AFve", "/a%20b", "/user%40example.com", "/a%3Db%2Bc", "/a?next=//x/%61", "/a;b/c~d_e.f-g")
 SHOP = PortRef("default/shop", 80)
 AMBIGUOUS = [(400, "AmbiguousPath")]
 
