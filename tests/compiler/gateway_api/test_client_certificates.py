@@ -57,10 +57,10 @@ def test_the_authorities_of_all_usable_references_are_trusted():
     text = f"comment\n{PARTNERS}another\n{EMPLOYEES}"
     maps = config_map("employees", {"ca.crt": EMPLOYEES}), config_map("both", {"ca.crt": text})
     result = compiled_gateway(validation("employees", "gone", "both"), *maps)
-    found = required(result)[443]
-    assert found is not None
-    assert found.authorities == EMPLOYEES + PARTNERS
-    assert found.sources == ("default/employees", "default/both")
+    certificates = required(result)[443]
+    assert certificates is not None
+    assert certificates.authorities == EMPLOYEES + PARTNERS
+    assert certificates.sources == ("default/employees", "default/both")
     assert reported(result) == {("InvalidCACertificateRef", f"{DEFAULT}.caCertificateRefs[1].name")}
     (outcome,) = result.report.gateways
     states = {item.type: item.status for item in outcome.listeners[0].conditions}

@@ -115,8 +115,8 @@ def test_only_the_sidecars_of_the_namespace_have_other_resources_and_count():
 def test_rules_that_no_request_of_the_namespace_reaches_are_reported():
     api = {"matches": [{"path": {"value": "/api"}}]}
     hidden = own_route(rule({"own": 1}, **api), rule({}, **api))
-    found = [finding for finding in compiled(*site(hidden)).report.findings if finding.reason is Reason.SHADOWED]
-    assert [finding.about.namespace for finding in found] == ["teams"]
+    shadowed = [finding for finding in compiled(*site(hidden)).report.findings if finding.reason is Reason.SHADOWED]
+    assert [finding.about.namespace for finding in shadowed] == ["teams"]
 
 
 def test_a_plan_names_the_clients_whose_requests_move():

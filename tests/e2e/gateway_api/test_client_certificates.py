@@ -57,8 +57,8 @@ def answers(site: Site, address: Address, host: str) -> Mapping[str, str]:
 
 def states(site: Site, listener: str) -> tuple[str, ...]:
     """Return the statuses of a listener's conditions: ResolvedRefs, Accepted and Programmed."""
-    found = site.listener(listener)["conditions"]
-    return tuple(found[kind][0] for kind in ("ResolvedRefs", "Accepted", "Programmed"))
+    reported = site.listener(listener)["conditions"]
+    return tuple(reported[kind][0] for kind in ("ResolvedRefs", "Accepted", "Programmed"))
 
 
 @pytest.mark.conformance("GatewayFrontendClientCertificateValidation")

@@ -197,12 +197,12 @@ def rendered(tmp_path: Path, values: Mapping[str, Any], *options: str, chart: Pa
 
 def applied(values: Values) -> Objects:
     """Return the objects of `headgate install` as the chart has them."""
-    found = by_helm(manifests(values))
-    del found["Namespace", "", "headgate-system"]  # `helm install --create-namespace` creates it
-    for (kind, _, _), obj in found.items():
+    rendered = by_helm(manifests(values))
+    del rendered["Namespace", "", "headgate-system"]  # `helm install --create-namespace` creates it
+    for (kind, _, _), obj in rendered.items():
         if kind == "CustomResourceDefinition":
             obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
-    return found
+    return rendered
 
 
 def by_helm(objects: Sequence[Any]) -> Objects:

@@ -63,8 +63,8 @@ def expiry(ports: Sequence[GatewayPort], now: float, *more: GatewayOutcome) -> t
     ],
 )
 def test_a_warning_begins_seven_days_before_the_end(days: float, message: str) -> None:
-    found = expiry([serving("web", validity=dt.timedelta(days=90))], START + days * DAY_S)
-    assert [item.message.startswith(f"the certificate in Secret default/web {message}") for item in found] == (
+    findings = expiry([serving("web", validity=dt.timedelta(days=90))], START + days * DAY_S)
+    assert [item.message.startswith(f"the certificate in Secret default/web {message}") for item in findings] == (
         [True] if message else []
     )
 
@@ -78,8 +78,8 @@ def test_a_warning_about_a_short_certificate_begins_when_a_tenth_is_left() -> No
 def test_each_secret_of_a_gateway_or_listener_set_has_one_warning() -> None:
     validity = dt.timedelta(days=1)
     ports = [serving("a", "b", validity=validity), serving("a", validity=validity, number=8443)]
-    found = expiry(ports, START + DAY_S, of_set("default/b"))
-    assert [(item.about, item.reason, item.related[0].name) for item in found] == [
+    findings = expiry(ports, START + DAY_S, of_set("default/b"))
+    assert [(item.about, item.reason, item.related[0].name) for item in findings] == [
         (EDGE, Reason.CERTIFICATE_EXPIRES, "a"),
         (EDGE, Reason.CERTIFICATE_EXPIRES, "b"),
         (SET, Reason.CERTIFICATE_EXPIRES, "b"),

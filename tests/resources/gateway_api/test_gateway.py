@@ -152,8 +152,8 @@ def test_all_mistakes_are_reported_together():
 
 
 def test_a_listener_set_names_its_gateway():
-    found = read(set_with(listener_with(), namespace="infra"), ListenerSet)
-    assert found.gateway == Key(GROUP, "Gateway", "infra", "edge")
+    listener_set = read(set_with(listener_with(), namespace="infra"), ListenerSet)
+    assert listener_set.gateway == Key(GROUP, "Gateway", "infra", "edge")
     assert read(set_with(listener_with()), ListenerSet).gateway.namespace == "default"
 
 
