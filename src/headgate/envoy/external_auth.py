@@ -15,9 +15,7 @@ _LIMIT_MS = 10_000
 """How long a server may take to decide; then the request gets 403."""
 _BUFFERED = 1024 * 1024
 """The bytes of a body that Envoy keeps by default while a server decides; it answers 413 to larger ones that it must keep."""
-_NEVER_COPIED = (
-    *("connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
-)
+_NEVER_COPIED = ("connection", "content-length", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
 """Headers of the server's response that a backend never gets: they belong to the response's own message (RFC 9110, 7.6.1)."""
 
 
