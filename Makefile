@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: run test test-fast tests-of test-nightly check coverage golden chart release bench fuzz lock clean
+.PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference release bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -24,7 +24,7 @@ tests-of: $(VENV)/dev.stamp       ## the tests that reach a module: FILE=src/hea
 test-nightly: $(VENV)/dev.stamp   ## the tests with the marker nightly, which busy machines disturb; at most ten
 	$(BIN)/pytest --nightly -q $(ARGS)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused names, spelling, words, the chart, conformance; imports every test and benchmark
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused names, spelling, words, the chart, the reference, conformance; imports every test and benchmark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -36,6 +36,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/chart.py --check
+	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/tests_tree.py
 	$(BIN)/python tools/conformance.py --check
 	$(BIN)/python tools/coverage_floor.py
@@ -48,6 +49,9 @@ golden: $(VENV)/dev.stamp         ## write the golden files, and after them test
 
 chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
 	$(BIN)/python tools/chart.py
+
+reference: $(VENV)/dev.stamp      ## write the generated pages of docs/reference
+	$(BIN)/python tools/reference.py
 
 release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, image, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests, BASE and DEBIAN are the image's (docs/image.md)
 	IMAGE=$(IMAGE) BASE=$(BASE) DEBIAN=$(DEBIAN) $(BIN)/python tools/release.py
