@@ -28,6 +28,34 @@ def test_valid_manifests_have_no_findings_offline(run: Run, tmp_path: Path) -> N
     assert ended == (0, "", "no findings in 4 objects\n")
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COMPLETE = sorted(
+    (
+        example
+        for example in EXAMPLES.iterdir()
+        if any((example / name).exists() for name in ("services.yaml", "website.yaml"))
+    ),
+    key=lambda path: path.name,
+)
+"""The examples that need no other directory."""
+
+
+@pytest.mark.parametrize("example", [*COMPLETE, EXAMPLES / "bookstore"], ids=lambda path: path.name)
+def test_an_example_has_no_findings(run: Run, example: Path) -> None:
+    code, out, findings = run("check", "--strict", str(example))
+    assert (code, out) == (0, "")
+    assert findings.startswith("no findings in ")
+
+
+def test_each_example_says_how_it_is_run_and_is_in_the_list() -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    directories = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    assert {name for name in directories if f"[{name}]({name})" in page} == directories
+    for name in directories:
+        text = (EXAMPLES / name / "README.md").read_text()
+        assert f"examples/{name}" in text or "\n$ make run\n" in text, name
+
+
 def test_each_error_is_printed_with_file_and_line_number(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(
         "apiVersion: split.smi-spec.io/v1alpha4\n"
