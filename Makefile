@@ -1,4 +1,4 @@
-# What a contributor does has one target, and one line in the README: four targets run tests, because each answers another
+# What a contributor does has one target, and a place in CONTRIBUTING.md: four targets run tests, because each answers another
 # question (all, while editing, one file, what is not steady). A variant of a target is an ARGS of it.
 EXAMPLE ?= examples/canary
 PYTHON ?= python3
@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference release bench fuzz lock clean
+.PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference pictures release bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -52,6 +52,9 @@ chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of 
 
 reference: $(VENV)/dev.stamp      ## write the generated pages of docs/reference
 	$(BIN)/python tools/reference.py
+
+pictures: $(VENV)/dev.stamp       ## draw the terminal of README from a run of examples/canary
+	$(BIN)/python tools/terminal_picture.py
 
 release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, image, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests, BASE and DEBIAN are the image's (docs/image.md)
 	IMAGE=$(IMAGE) BASE=$(BASE) DEBIAN=$(DEBIAN) $(BIN)/python tools/release.py
