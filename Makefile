@@ -24,7 +24,7 @@ tests-of: $(VENV)/dev.stamp       ## the tests that reach a module: FILE=src/hea
 test-nightly: $(VENV)/dev.stamp   ## the tests with the marker nightly, which busy machines disturb; at most ten
 	$(BIN)/pytest --nightly -q $(ARGS)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused names, spelling, words, the chart, the reference, conformance; imports every test and benchmark
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused names, spelling, words, links, the chart, the reference, conformance; imports every test and benchmark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -35,6 +35,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 	$(BIN)/python tools/empty_names.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/links.py
 	$(BIN)/python tools/chart.py --check
 	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/tests_tree.py
