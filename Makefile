@@ -39,6 +39,8 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 	$(BIN)/python tools/chart.py --check
 	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/tests_tree.py
+	$(BIN)/python tools/vendor_page.py --check
+	$(BIN)/python tools/check_page.py
 	$(BIN)/python tools/conformance.py --check
 	$(BIN)/python tools/coverage_floor.py
 
