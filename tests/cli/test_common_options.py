@@ -98,6 +98,8 @@ METAVARS = {
     "--window": "DURATION",
 }
 """What each option with a value expects; an option with a list of choices shows the list."""
+OTHER_METAVARS = {("headgate dashboard", "--port"): "PORT"}
+"""Options of a command that expect less than the same option of another command."""
 ONLY_HERE = {"headgate up", "headgate down", "headgate run", "headgate version"}
 """Commands that use this machine and no API of a cluster."""
 ONLY_CLUSTER = {"headgate install", "headgate uninstall", "headgate upgrade"}
@@ -170,10 +172,10 @@ def test_a_long_option_has_the_same_short_option_in_all_commands() -> None:
 
 
 def test_an_option_says_what_it_expects() -> None:
-    expected = {
-        option.opts[-1]: option.metavar for _, option in OPTIONS if not option.is_flag and not has_choices(option)
-    }
-    assert expected == METAVARS
+    valued = [(name, option) for name, option in OPTIONS if not option.is_flag and not has_choices(option)]
+    expected = {(name, option.opts[-1]): option.metavar for name, option in valued}
+    assert expected == {(name, option): METAVARS[option] for name, option in expected} | OTHER_METAVARS
+    assert {option for _, option in expected} == METAVARS.keys()
 
 
 def has_choices(option: Any) -> bool:

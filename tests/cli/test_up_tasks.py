@@ -40,7 +40,7 @@ class Report:
     def problems(self, problems: Sequence[FileProblem]) -> None:
         self.problem_lists.append(problems)
 
-    def ready(self, _current: Any, missing: Sequence[str]) -> None:
+    def ready(self, _current: Any, missing: Sequence[str], _dashboard_url: str) -> None:
         self.ready_with.replace(missing)
 
 
@@ -113,7 +113,7 @@ async def test_the_start_does_not_wait_for_pods_that_can_never_run(rig: StartRig
     await rig.up.apply_at_start()
     await rig.add_pod("web-1-x", NO_COMMAND)
     async with deadline():
-        await rig.up.report_ready()
+        await rig.up.report_ready("")
     assert rig.report.ready_with.get() == ["Deployment default/web (0 of 1 replicas available)"]
 
 
@@ -121,7 +121,7 @@ async def test_the_start_does_not_wait_for_a_pod_that_the_runtime_rejects(rig: S
     write(rig.directory / "a.yaml", objects.deployment("web"))
     await rig.up.apply_at_start()
     await rig.add_pod("web-1-x", {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}})
-    rig.start(rig.up.report_ready())
+    rig.start(rig.up.report_ready(""))
     (pod,) = (await rig.store.list("", "Pod")).items
     rig.failures.set({pod["metadata"]["uid"]: "Invalid: no address"})
     assert await next_value(rig.report.ready_with)
@@ -131,7 +131,7 @@ async def test_the_start_waits_for_a_pod_that_crashes_because_it_may_run_later(r
     write(rig.directory / "a.yaml", objects.deployment("web"))
     await rig.up.apply_at_start()
     await rig.add_pod("web-1-x", CRASHED)
-    rig.start(rig.up.report_ready())
+    rig.start(rig.up.report_ready(""))
     web = await rig.store.get(Key("apps", "Deployment", "default", "web"))
     seen = rig.feed.seen.get()
     await rig.store.create(objects.namespace("other"))

@@ -23,7 +23,7 @@ class Credentials:
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Credentials]:
+async def serving(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[Credentials]:
     """Serve requests with `answer`; yield the credentials for it."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", answer)

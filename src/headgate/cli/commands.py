@@ -109,6 +109,13 @@ COMMANDS: Mapping[str, Command] = {
         ("headgate status", "headgate status -o json"),
         UNREACHABLE | {EXIT_SUCCESS: "the mesh is healthy", EXIT_FAILURE: "it has problems, or an error"},
     ),
+    "dashboard": Command(
+        "dashboard:dashboard",
+        "Open a page about the running mesh in the browser.",
+        QUESTIONS,
+        ("headgate dashboard", "headgate dashboard --context kind-shop -n shop", "headgate dashboard --no-browser"),
+        UNREACHABLE,
+    ),
     "explain": Command(
         "explain:explain_",
         "Explain which route and which backends a request would take.",
@@ -165,7 +172,7 @@ COMMANDS: Mapping[str, Command] = {
     "generate": Command(
         "generate:generate",
         "Write access rules that allow the recorded traffic.",
-        QUESTIONS,
+        FILES,
         ("headgate generate traffictargets --from-traffic 168h --output-dir rules",),
         UNREACHABLE,
     ),

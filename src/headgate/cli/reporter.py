@@ -94,7 +94,7 @@ class TextReporter:
             for key in keys:
                 self._messages.show(f"{key} {word}")
 
-    def ready(self, current: Running, missing: Sequence[str]) -> None:
+    def ready(self, current: Running, missing: Sequence[str], dashboard_url: str) -> None:
         """Print how to reach the API and all Services, the Deployments that are not available, and the findings."""
         console = stdout()
         console.print(Text("headgate is up.", style="bold green"))
@@ -104,6 +104,7 @@ class TextReporter:
             f"  kubectl     source {env_file(current)}",
             f"  HTTP proxy  export {proxy_variables(current.info.proxy)}",
             f"  browser     {localhost_names.url('SERVICE.NAMESPACE.localhost', current.info.localhost_port)}",
+            f"  dashboard   {dashboard_url}",
         )
         for line in self._messages.heading:
             console.print(line, soft_wrap=True)
@@ -189,7 +190,7 @@ class JsonReporter:
         if any(changed.values()):
             _write_line({"applied": changed})
 
-    def ready(self, current: Running, missing: Sequence[str]) -> None:
+    def ready(self, current: Running, missing: Sequence[str], dashboard_url: str) -> None:
         """Print the ready line: addresses, Services, findings, and Deployments that are not available."""
         _write_line(
             {
@@ -197,6 +198,7 @@ class JsonReporter:
                 "kubeconfig": current.info.kubeconfig,
                 "proxy": current.info.proxy,
                 "metrics": current.info.metrics,
+                "dashboard": dashboard_url,
                 "localhostPort": current.info.localhost_port,
                 "services": current.live_state.services(),
                 "urls": _urls(current),

@@ -20,8 +20,10 @@ from headgate.cli.messages import Messages
 from headgate.cli.output import OncePerReason, PrintableFormatter, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
+from headgate.dashboard.local import serving_state
 from headgate.errors import HeadgateError, Unavailable, single_errors
 from headgate.identity.pem import Files
+from headgate.kubernetes.credentials import Kubeconfig
 from headgate.options import OPTIONS, By, GivenOptions
 from headgate.standalone.app import Running, running
 from headgate.standalone.gateway import GATEWAY
@@ -269,13 +271,17 @@ async def _report_shutdown(current: Running, force: asyncio.Event, reporter: Rep
 
 async def _serve(paths: Sequence[Path], current: Running, reporter: Reporter, *, table: Messages | None) -> None:
     up_tasks = UpTasks(paths, current, reporter)
-    async with asyncio.TaskGroup() as tasks:
+    kubeconfig = Path(current.info.kubeconfig)
+    async with (
+        serving_state(kubeconfig.parent, Kubeconfig([kubeconfig])) as dashboard_url,
+        asyncio.TaskGroup() as tasks,
+    ):
         tasks.create_task(up_tasks.report_pods(), name="pods")
         tasks.create_task(up_tasks.report_envoy(), name="envoy")
         await up_tasks.apply_at_start()
         tasks.create_task(up_tasks.watch_files(), name="files")
         tasks.create_task(up_tasks.retry_rejected(), name="rejected objects")
-        await up_tasks.report_ready()
+        await up_tasks.report_ready(dashboard_url)
         tasks.create_task(up_tasks.report_changes(), name="changes")
         if table:
             tasks.create_task(watch_table(current.live_state, RequestCounters(current.admins), table), name="table")

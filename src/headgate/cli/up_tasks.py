@@ -59,14 +59,14 @@ class UpTasks:
             self._reporter.problems(self._problems)
         self._warn(Manifests(()))
 
-    async def report_ready(self) -> None:
+    async def report_ready(self, dashboard_url: str) -> None:
         """Report that headgate is ready: the objects are active, and each workload is available or can't start.
 
         The wait for workloads ends after READY_S.
         """
         missing = await self._until_available()
         await self._live_state.wait_until_active()
-        self._reporter.ready(self._current, missing)
+        self._reporter.ready(self._current, missing, dashboard_url)
 
     async def _until_available(self) -> Sequence[str]:
         """Wait until no workload is starting; return a description of each unavailable one, after READY_S at the latest."""

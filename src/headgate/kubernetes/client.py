@@ -117,7 +117,7 @@ class Client:
 
         self.namespace = credentials.namespace
         self._transport = transport
-        self._credentials = credentials
+        self.credentials = credentials
         self._hints = hints
         self._denied = denied
         self._limits = limits
@@ -305,7 +305,7 @@ class Client:
 
     async def _connect(self) -> Connection:
         async with self._turn:  # concurrent requests run the credentials program only once
-            connection = self._connection = self._connection or await self._credentials.connect()
+            connection = self._connection = self._connection or await self.credentials.connect()
             if self._keeps_connections and connection.session is None:
                 connection.session = self._transport.open_session(connection)
             return connection

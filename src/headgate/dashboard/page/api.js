@@ -1,0 +1,128 @@
+/** Requests to the API below the page's own origin. */
+
+import { signal } from "./vendor/signals.js";
+
+export const INSPECT = "/apis/inspect.headgate.dev/v1beta1";
+
+/** Whether the server has another version of the page than this one. A reload shows it. */
+export const outdated = signal(false);
+
+const OWN_DIGEST = new URL(import.meta.url).pathname.split("/")[2] ?? "";
+
+/** An error response of the API, or no response (`status` 0). */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   * @param {string} [reason]
+   */
+  constructor(status, message, reason = "") {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+/**
+ * @typedef {object} RequestOptions
+ * @property {string} [method]
+ * @property {unknown} [body] a value that is sent as JSON
+ * @property {string} [contentType]
+ * @property {Record<string, string>} [query]
+ * @property {AbortSignal} [signal]
+ */
+
+/**
+ * Send a request and return the response, whose status is 2xx. Throws ApiError.
+ *
+ * @param {string} path
+ * @param {RequestOptions} [options]
+ * @returns {Promise<Response>}
+ */
+export async function send(
+  path,
+  { method = "GET", body, contentType = "application/json", query = {}, signal: abort } = {},
+) {
+  const text = new URLSearchParams(query).toString();
+  /** @type {Response} */
+  let response;
+  try {
+    response = await fetch(text ? `${path}?${text}` : path, {
+      method,
+      headers: { accept: "application/json", ...(body === undefined ? {} : { "content-type": contentType }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(abort ? { signal: abort } : {}),
+    });
+  } catch (error) {
+    if (abort?.aborted) throw error;
+    throw new ApiError(0, "The server of this page does not respond. Is headgate still running?");
+  }
+  const digest = response.headers.get("headgate-page");
+  if (digest && digest !== OWN_DIGEST) outdated.value = true;
+  if (!response.ok) throw await errorOf(response);
+  return response;
+}
+
+/**
+ * Send a request and return the object in the response. Throws ApiError.
+ *
+ * @param {string} path
+ * @param {RequestOptions} [options]
+ * @returns {Promise<any>}
+ */
+export async function request(path, options) {
+  const response = await send(path, options);
+  try {
+    return await response.json();
+  } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    throw new ApiError(0, "The response ended early.");
+  }
+}
+
+/**
+ * Yield each line of a streamed response as an object. Throws ApiError.
+ *
+ * @param {string} path
+ * @param {RequestOptions} [options]
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* lines(path, options) {
+  const response = await send(path, options);
+  if (!response.body) return;
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const parts = (rest + decoder.decode(value, { stream: true })).split("\n");
+      rest = parts.pop() ?? "";
+      for (const part of parts) if (part.trim()) yield JSON.parse(part);
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/**
+ * Return the path of an inspect resource: of one namespace, or without it of all.
+ *
+ * @param {string} plural
+ * @param {string} [namespace]
+ */
+export function inspectPath(plural, namespace = "") {
+  return `${INSPECT}${namespace ? `/namespaces/${encodeURIComponent(namespace)}` : ""}/${plural}`;
+}
+
+/** @param {Response} response */
+async function errorOf(response) {
+  const text = await response.text().catch(() => "");
+  try {
+    const status = JSON.parse(text);
+    return new ApiError(response.status, String(status.message), String(status.reason ?? ""));
+  } catch {
+    return new ApiError(response.status, text.trim().split("\n", 1)[0] || `The API answers with ${response.status}.`);
+  }
+}

@@ -1,0 +1,28 @@
+/** The namespace that views show. */
+
+import { place } from "./location.js";
+import { may } from "./rights.js";
+
+/**
+ * Return the namespace in the URL, or an empty text for all of them. A caller who may not list a resource in all namespaces gets the default
+ * namespace of the kubeconfig's context instead.
+ *
+ * @param {string} resource a resource of the inspect API
+ */
+export function currentNamespace(resource) {
+  const chosen = place.value.query.namespace;
+  if (chosen) return chosen;
+  const sees = may({ verb: "list", group: "inspect.headgate.dev", resource });
+  return sees === false ? (document.documentElement.dataset.namespace ?? "") : "";
+}
+
+/**
+ * Return the options of a field that selects a namespace.
+ *
+ * @param {Iterable<string>} names
+ * @returns {[value: string, title: string][]}
+ */
+export function namespaceOptions(names) {
+  const sorted = [...new Set(names)].filter(Boolean).sort();
+  return [["", "All"], ...sorted.map((name) => /** @type {[string, string]} */ ([name, name]))];
+}

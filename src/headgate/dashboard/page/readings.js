@@ -1,0 +1,223 @@
+/**
+ * Readings of the API that stay current: a list or an object, watched as a stream. A lost stream reconnects with growing pauses, and
+ * the last value stays, marked as stale. A hidden page has no streams: a browser opens only six connections to an origin.
+ */
+
+import { ApiError, lines, request } from "./api.js";
+import { useEffect } from "./vendor/preact-hooks.js";
+import { signal } from "./vendor/signals.js";
+
+/**
+ * `loading`: no value yet. `live`: a stream keeps the value current; `polled`: it is read every few seconds, because the API has no stream of
+ * it. `stale`: the connection is lost; `error` says why. `failed`: there is no value, and `error` says why.
+ *
+ * @template T
+ * @typedef {object} Reading
+ * @property {"loading" | "live" | "polled" | "stale" | "failed"} state
+ * @property {T | undefined} value
+ * @property {ApiError | null} error
+ * @property {number} updated milliseconds since the epoch, 0 without a value
+ */
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15_000;
+const POLL_MS = 3_000;
+const COALESCE_MS = 100;
+/** Statuses of an API that has the resource, and no watch on it. */
+const NO_WATCH = new Set([400, 405, 406, 501]);
+
+/** @type {Reading<any>} */
+const LOADING = { state: "loading", value: undefined, error: null, updated: 0 };
+
+/** @param {{metadata?: {namespace?: string, name?: string}}} object */
+function keyOf({ metadata = {} }) {
+  return `${metadata.namespace ?? ""}/${metadata.name ?? ""}`;
+}
+
+/** A list or an object at a path, shared by all components that show it. It has a stream while at least one of them does. */
+class Source {
+  /**
+   * @param {string} path
+   * @param {Record<string, string>} query
+   */
+  constructor(path, query) {
+    this.path = path;
+    this.query = query;
+    this.reading = signal(LOADING);
+    this.readers = 0;
+    /** @type {AbortController | null} */
+    this.running = null;
+    /** @type {Map<string, any>} */
+    this.objects = new Map();
+    /** @type {Record<string, any> | null} what a list has beside its items; null if the path is that of an object */
+    this.list = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.publishing = undefined;
+  }
+
+  update() {
+    const wanted = this.readers > 0 && !document.hidden;
+    if (wanted && !this.running) {
+      this.running = new AbortController();
+      this.run(this.running.signal);
+    } else if (!wanted && this.running) {
+      this.running.abort();
+      this.running = null;
+    }
+  }
+
+  /** @param {AbortSignal} abort */
+  async run(abort) {
+    let pause = FIRST_PAUSE_MS;
+    let watches = true;
+    while (!abort.aborted) {
+      try {
+        if (watches)
+          await this.follow(abort, () => {
+            pause = FIRST_PAUSE_MS;
+          });
+        else await this.poll(abort);
+        pause = watches ? pause : POLL_MS;
+      } catch (error) {
+        if (abort.aborted) return;
+        const failure = error instanceof ApiError ? error : new ApiError(0, "The connection is lost.");
+        if (watches && NO_WATCH.has(failure.status)) {
+          watches = false;
+          continue;
+        }
+        this.fail(failure);
+        pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+      }
+      await sleep(pause * (0.75 + Math.random() / 2), abort);
+    }
+  }
+
+  /**
+   * Open the stream, then read the whole value, then apply the events of the stream. In this order no change is lost.
+   *
+   * @param {AbortSignal} abort
+   * @param {() => void} connected
+   */
+  async follow(abort, connected) {
+    const own = new AbortController();
+    const end = () => own.abort();
+    abort.addEventListener("abort", end);
+    try {
+      const events = lines(this.path, { query: { ...this.query, watch: "true" }, signal: own.signal });
+      const first = events.next();
+      first.catch(() => {});
+      const refused = first.then(() => new Promise(() => {}));
+      this.replace(await Promise.race([request(this.path, { query: this.query, signal: own.signal }), refused]));
+      this.publish("live");
+      connected();
+      for (let next = await first; !next.done; next = await events.next()) this.apply(next.value);
+    } finally {
+      abort.removeEventListener("abort", end);
+      own.abort();
+    }
+  }
+
+  /** @param {AbortSignal} abort */
+  async poll(abort) {
+    this.replace(await request(this.path, { query: this.query, signal: abort }));
+    this.publish("polled");
+  }
+
+  /** @param {any} answer */
+  replace(answer) {
+    const { items, ...rest } = answer;
+    this.list = Array.isArray(items) ? rest : null;
+    this.objects = new Map((this.list ? items : [answer]).map((/** @type {any} */ object) => [keyOf(object), object]));
+  }
+
+  /** @param {{type: string, object: any}} event */
+  apply({ type, object }) {
+    if (type === "ERROR")
+      throw new ApiError(object?.code ?? 0, object?.message ?? "The stream failed.", object?.reason);
+    if (type === "BOOKMARK") return;
+    if (type === "DELETED") this.objects.delete(keyOf(object));
+    else this.objects.set(keyOf(object), object);
+    this.publishing ??= setTimeout(() => this.publish("live"), COALESCE_MS);
+  }
+
+  /** @param {"live" | "polled"} state */
+  publish(state) {
+    clearTimeout(this.publishing);
+    this.publishing = undefined;
+    const objects = [...this.objects.values()];
+    const value = this.list ? { ...this.list, items: objects } : objects[0];
+    this.reading.value = { state, value, error: null, updated: Date.now() };
+    updateOldestStale();
+  }
+
+  /** @param {ApiError} error */
+  fail(error) {
+    clearTimeout(this.publishing);
+    this.publishing = undefined;
+    const last = this.reading.peek();
+    this.reading.value = { ...last, state: last.value === undefined ? "failed" : "stale", error };
+    updateOldestStale();
+  }
+}
+
+/** @type {Map<string, Source>} */
+const sources = new Map();
+
+/** The oldest of the stale readings on the page, for the frame; null while all are current. */
+export const oldestStale = signal(/** @type {Reading<any> | null} */ (null));
+
+function updateOldestStale() {
+  const readings = [...sources.values()].map(({ reading }) => reading.peek()).filter(({ state }) => state === "stale");
+  oldestStale.value = readings.sort((left, right) => left.updated - right.updated)[0] ?? null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  for (const source of sources.values()) source.update();
+});
+
+/**
+ * Return the current value at a path, and keep it current while the component is shown.
+ *
+ * @param {string} path
+ * @param {Record<string, string>} [query]
+ * @returns {Reading<any>}
+ */
+export function useReading(path, query = {}) {
+  const id = `${path}?${new URLSearchParams(query)}`;
+  const source = sources.get(id) ?? new Source(path, query);
+  sources.set(id, source);
+  useEffect(() => {
+    sources.set(id, source);
+    source.readers += 1;
+    source.update();
+    return () => {
+      source.readers -= 1;
+      // The next view may show the same: its effects run after this one.
+      setTimeout(() => {
+        source.update();
+        if (source.readers === 0 && sources.get(id) === source) sources.delete(id);
+        updateOldestStale();
+      });
+    };
+  }, [id]);
+  return source.reading.value;
+}
+
+/**
+ * @param {number} milliseconds
+ * @param {AbortSignal} abort
+ * @returns {Promise<void>}
+ */
+function sleep(milliseconds, abort) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    abort.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
+}

@@ -1,0 +1,89 @@
+/**
+ * The types of the API's objects that the page reads, as far as it reads them (docs/inspect-api.md).
+ *
+ * @typedef {{group?: string, kind: string, namespace: string, name: string}} Ref
+ * @typedef {{name: string, namespace: string}} ObjectName
+ *
+ * @typedef {{reason: string, message: string, object: Ref | null}} MeshProblem
+ * @typedef {object} MeshState
+ * @property {boolean} healthy
+ * @property {MeshProblem[]} problems
+ * @property {string} version
+ * @property {string | null} startTime
+ * @property {{total: number, inSync: number, lagging: number, refused: number, disconnected: number}} proxies
+ * @property {{total: number, oldestIssueTime: string | null, firstExpiryTime: string | null, faults: number}} certificates
+ * @property {{errors: number, warnings: number, notes: number}} findings
+ * @property {{ready: number, wanted: number, unready: {object: Ref, ready: number, wanted: number, message: string}[]} | null} workloads
+ * @property {{writable: boolean, message: string, failingSinceTime: string | null, damaged: string[]} | null} store
+ * @property {{mtls: string, access: string}} settings
+ * @typedef {{kind: string, metadata: ObjectName, status: MeshState}} MeshStatus
+ *
+ * @typedef {"Error" | "Warning" | "Note"} Severity
+ * @typedef {{metadata: ObjectName, object: Ref, severity: Severity, reason: string, field: string, message: string}} Finding
+ *
+ * @typedef {"InSync" | "Lagging" | "Refused" | "Disconnected"} ProxyState
+ * @typedef {object} Refusal
+ * @property {string} type
+ * @property {string} resource
+ * @property {string} message
+ * @property {Ref | null} object
+ * @property {string | null} rejectionTime
+ * @property {boolean} current
+ * @typedef {object} ProxyCertificate
+ * @property {string} identity
+ * @property {string | null} issueTime
+ * @property {string | null} notAfterTime
+ * @property {string} message
+ * @typedef {object} Proxy
+ * @property {ObjectName} metadata
+ * @property {string} node
+ * @property {string[]} workloads
+ * @property {string} revision
+ * @property {{state: ProxyState, message: string, connectionTime: string | null, lastAcknowledgedTime: string | null,
+ *   waitingSinceTime: string | null, types: {type: string, resources: number, held: number}[], refusals: Refusal[],
+ *   lastRefusal: Refusal | null, certificate: ProxyCertificate | null}} status
+ *
+ * @typedef {{numerator: number, denominator: number}} Share
+ * @typedef {object} GraphNode
+ * @property {string} kind `Service`, the kind of a workload, or `Outside` for a source that is not in the mesh
+ * @property {string} namespace
+ * @property {string} name
+ * @property {Record<string, string>} labels
+ * @property {number} pods
+ * @property {number} meshed the pods with a sidecar
+ * @property {number} errors
+ * @property {number} warnings
+ * @typedef {object} GraphEdge
+ * @property {number} source the index of the calling node
+ * @property {number} target the index of the called node
+ * @property {boolean} copy whether the requests are copies of a mirror
+ * @property {number} requests
+ * @property {number} failures
+ * @property {number} denied
+ * @property {number} connections
+ * @property {number} failedConnections
+ * @property {number} deniedConnections
+ * @property {number | null} p50Microseconds
+ * @property {number | null} p90Microseconds
+ * @property {number | null} p99Microseconds
+ * @property {number | null} bytes
+ * @property {number} exchanged requests and connections whose security is known
+ * @property {number} secured those of them with mutual TLS
+ * @typedef {{service: number, wanted: Share, requests: number, expectedLow: number, expectedHigh: number}} SplitBackend
+ * @typedef {{object: Ref, service: number, match: string, backends: SplitBackend[]}} GraphSplit
+ * @typedef {{object: Ref, service: number, target: number, share: Share, copies: number, failures: number, verdict: string,
+ *   message: string}} GraphMirror
+ * @typedef {object} GraphStatus
+ * @property {string} startTime
+ * @property {string} endTime
+ * @property {number} windowMilliseconds
+ * @property {"" | "NoTraffic" | "NoSidecars" | "NothingRouted"} reason why the graph has no edges
+ * @property {string} message
+ * @property {GraphNode[]} nodes
+ * @property {GraphEdge[]} edges
+ * @property {GraphSplit[]} splits
+ * @property {GraphMirror[]} mirrors
+ * @typedef {{kind: "TrafficGraph", metadata: ObjectName, status: GraphStatus}} TrafficGraph
+ */
+
+export {};

@@ -1,0 +1,108 @@
+/** What the table of services shows, computed from a TrafficGraph: a row for each Service, the worst first. */
+
+/**
+ * @typedef {import("../../types.js").GraphStatus} GraphStatus
+ * @typedef {import("../../types.js").GraphNode} GraphNode
+ * @typedef {import("../../types.js").GraphEdge} GraphEdge
+ */
+
+/**
+ * The traffic that a service received in the window, without copies of mirrors. `p99` is that of its slowest caller, in microseconds.
+ * `isSecured` is null if no security is known.
+ *
+ * @typedef {object} ServiceRow
+ * @property {GraphNode} node
+ * @property {number} index the node's index in the graph
+ * @property {number} requests
+ * @property {number} failures
+ * @property {number} denied
+ * @property {number} connections
+ * @property {number} failedConnections
+ * @property {number | null} p99
+ * @property {number | null} bytes
+ * @property {boolean | null} isSecured
+ */
+
+/**
+ * Return a row for each node that is called or can be called.
+ *
+ * @param {GraphStatus} graph
+ * @returns {ServiceRow[]}
+ */
+export function serviceRows({ nodes, edges }) {
+  const rows = nodes.map((node, index) => rowOf(node, index, edges));
+  return rows.filter(({ node }) => node.kind !== "Outside").sort((left, right) => compare(rank(right), rank(left)));
+}
+
+/**
+ * @param {GraphNode} node
+ * @param {number} index
+ * @param {GraphEdge[]} edges
+ * @returns {ServiceRow}
+ */
+function rowOf(node, index, edges) {
+  const incoming = edges.filter(({ target, copy }) => target === index && !copy);
+  const sum = (/** @type {(edge: GraphEdge) => number} */ value) =>
+    incoming.reduce((total, edge) => total + value(edge), 0);
+  const latencies = incoming.map(({ p99Microseconds }) => p99Microseconds).filter((value) => value !== null);
+  const exchanged = sum((edge) => edge.exchanged);
+  return {
+    node,
+    index,
+    requests: sum((edge) => edge.requests),
+    failures: sum((edge) => edge.failures),
+    denied: sum((edge) => edge.denied + edge.deniedConnections),
+    connections: sum((edge) => edge.connections),
+    failedConnections: sum((edge) => edge.failedConnections),
+    p99: latencies.length ? Math.max(...latencies) : null,
+    bytes: incoming.some(({ bytes }) => bytes !== null) ? sum((edge) => edge.bytes ?? 0) : null,
+    isSecured: exchanged ? sum((edge) => edge.secured) === exchanged : null,
+  };
+}
+
+/**
+ * Return what the order by the worst compares, in this order: failing share, findings, denied requests, traffic.
+ *
+ * @param {ServiceRow} row
+ */
+function rank({ node, requests, failures, denied, connections, failedConnections }) {
+  const total = requests + connections;
+  const failing = total ? (failures + failedConnections) / total : 0;
+  return [failing, node.errors, denied, node.warnings, total];
+}
+
+/**
+ * @param {number[]} left
+ * @param {number[]} right
+ */
+function compare(left, right) {
+  for (const [index, value] of left.entries()) {
+    const difference = value - (right[index] ?? 0);
+    if (difference) return difference;
+  }
+  return 0;
+}
+
+/**
+ * Return whether a row has something that needs attention: failures, denied requests, or errors of its objects.
+ *
+ * @param {ServiceRow} row
+ */
+export function isFailing({ node, failures, failedConnections, denied }) {
+  return failures + failedConnections + denied + node.errors > 0;
+}
+
+/**
+ * Return the rows whose name, namespace or labels contain each word of a text.
+ *
+ * @param {ServiceRow[]} rows
+ * @param {string} text
+ */
+export function matching(rows, text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return rows.filter(({ node }) => {
+    const labels = Object.entries(node.labels ?? {}).map(([name, value]) => `${name}=${value}`);
+    const searched = [`${node.namespace}/${node.name}`, ...labels].join(" ").toLowerCase();
+    return words.every((word) => searched.includes(word));
+  });
+}
