@@ -43,7 +43,66 @@
  *   waitingSinceTime: string | null, types: {type: string, resources: number, held: number}[], refusals: Refusal[],
  *   lastRefusal: Refusal | null, certificate: ProxyCertificate | null}} status
  *
+ * @typedef {{path: string, before: unknown, after: unknown}} ChangedField
+ * @typedef {object} ObjectChange
+ * @property {Ref} object
+ * @property {"Created" | "Changed" | "Deleted" | "Unchanged"} action
+ * @property {string} by the field manager of the writer
+ * @property {string} file
+ * @property {number} line
+ * @property {ChangedField[]} fields
+ * @typedef {object} Revision
+ * @property {number} revision
+ * @property {string | null} recordTime
+ * @property {"RecordingStarted" | "Written" | "ControllerWrote" | "NotRecorded"} reason
+ * @property {ObjectChange[]} changes
+ * @property {string[]} effectMessages
+ * @typedef {object} RestorationStep
+ * @property {"create" | "update" | "delete"} verb
+ * @property {Ref} object
+ * @property {Record<string, unknown> | null} present
+ * @property {Record<string, unknown> | null} wanted
+ * @property {string} skipMessage
+ *
  * @typedef {{numerator: number, denominator: number}} Share
+ * @typedef {{object: Ref | null, name: string, matches: {split: Ref, match: string}[]}} ExplainedRoute
+ * @typedef {{route: ExplainedRoute | null, host: string, result: "Matched" | "Failed" | "NotTried", message: string}} Tried
+ * @typedef {object} Arrival
+ * @property {string} workload
+ * @property {string} address
+ * @property {"MutualTLS" | "TLS" | "Plaintext"} transport
+ * @property {boolean} allowed
+ * @property {Ref | null} object the access rule that allows the request
+ * @property {string} rule
+ * @property {string} message
+ * @property {string} remedyMessage
+ * @typedef {object} ExplainedBackend
+ * @property {string} service
+ * @property {number} port
+ * @property {Share} share
+ * @property {number} [readyEndpoints]
+ * @property {number} [statusCode] the response of the proxy itself; 0 if the backend answers
+ * @property {string} [message]
+ * @property {string[]} [filterMessages]
+ * @property {Arrival[]} arrivals
+ * @typedef {object} ExplanationStatus
+ * @property {{object: Ref | null, identity: string, message: string}} caller
+ * @property {string} service
+ * @property {string} gateway
+ * @property {number} port
+ * @property {string} protocol
+ * @property {string} protocolMessage
+ * @property {{statusCode: number, messages: string[]} | null} sanitizing
+ * @property {ExplainedRoute | null} route
+ * @property {ExplainedBackend[]} backends
+ * @property {ExplainedBackend[]} mirrors
+ * @property {string[]} filterMessages
+ * @property {string} location
+ * @property {{by: string, name: string, service: string, port: number, statusCode: number} | null} stickiness
+ * @property {string} fallbackMessage
+ * @property {Tried[]} candidates
+ * @property {{object: Ref, reason: string, field: string, message: string}[]} remarks
+ * @property {string} revisionMessage
  * @typedef {object} GraphNode
  * @property {string} kind `Service`, the kind of a workload, or `Outside` for a source that is not in the mesh
  * @property {string} namespace

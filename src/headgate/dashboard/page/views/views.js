@@ -1,6 +1,8 @@
 /** The views of the page: a line for each, in the order of the navigation. */
 
+import { Explain } from "./explain/explain.js";
 import { Findings } from "./findings/findings.js";
+import { History } from "./history/history.js";
 import { Overview } from "./overview/overview.js";
 import { Proxies } from "./proxies/proxies.js";
 
@@ -20,6 +22,13 @@ const GROUP = "inspect.headgate.dev";
 /** @type {View[]} */
 export const VIEWS = [
   { id: "", title: "Overview", component: Overview },
+  {
+    id: "explain",
+    title: "Explain",
+    component: Explain,
+    needs: { verb: "create", group: GROUP, resource: "explanations" },
+  },
+  { id: "history", title: "History", component: History, needs: { verb: "list", group: GROUP, resource: "revisions" } },
   { id: "proxies", title: "Proxies", component: Proxies, needs: { verb: "list", group: GROUP, resource: "proxies" } },
   {
     id: "findings",

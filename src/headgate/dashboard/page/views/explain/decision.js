@@ -1,0 +1,150 @@
+/** The decision about a request: where it arrives, the route, the backends, the access rules, and the routes that do not match. */
+
+import { Badge } from "../../parts/badge.js";
+import { count, percent, plural, refName } from "../../units.js";
+import { html } from "../../vendor/htm-preact.js";
+
+/**
+ * @typedef {import("../../types.js").ExplanationStatus} ExplanationStatus
+ * @typedef {import("../../types.js").ExplainedBackend} ExplainedBackend
+ * @typedef {import("../../types.js").ExplainedRoute} ExplainedRoute
+ * @typedef {import("../../types.js").Arrival} Arrival
+ * @typedef {import("../../types.js").Tried} Tried
+ */
+
+const TRANSPORTS = { MutualTLS: "by mutual TLS", TLS: "by TLS", Plaintext: "in plaintext" };
+
+/** @param {{status: ExplanationStatus}} properties */
+export function Decision({ status }) {
+  const effects = [...status.filterMessages, status.location ? `redirects to ${status.location}` : ""];
+  return html`<ol class="decision">
+    <li><h2>The request</h2><dl>${requestFacts(status).map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl></li>
+    <li>
+      <h2>The route</h2>
+      ${status.candidates.length ? html`<ol class="candidates">${status.candidates.map(candidate)}</ol>` : html`<p>No route: the Service itself.</p>`}
+      <${Messages} messages=${effects} />
+    </li>
+    <li>
+      <h2>The backends</h2>
+      ${status.backends.map((backend) => html`<${Backend} backend=${backend} verb="gets" />`)}
+      ${status.mirrors.map((mirror) => html`<${Backend} backend=${mirror} verb="gets copies of" />`)}
+      ${status.fallbackMessage ? html`<p class="quiet">Without a backend: ${status.fallbackMessage}</p>` : null}
+    </li>
+    ${status.remarks.length ? html`<li><h2>Findings about it</h2><${Messages} messages=${status.remarks.map(remark)} /></li>` : null}
+  </ol>`;
+}
+
+/**
+ * Return the facts about the request before a route decides, as names and texts.
+ *
+ * @param {ExplanationStatus} status
+ * @returns {[name: string, text: string][]}
+ */
+export function requestFacts({
+  caller,
+  service,
+  gateway,
+  port,
+  protocol,
+  protocolMessage,
+  sanitizing,
+  revisionMessage,
+  stickiness,
+}) {
+  const from = caller.object ? refName(caller.object) : "the gateway";
+  /** @type {[string, string][]} */
+  const facts = [
+    ["From", [from, caller.identity || "without an identity", caller.message].filter(Boolean).join(", ")],
+    [
+      "Arrives at",
+      service || gateway ? `${gateway ? `Gateway ${gateway}` : `Service ${service}`}, port ${port}` : "an unknown host",
+    ],
+    ["Protocol", [protocol, protocolMessage].filter(Boolean).join(", ")],
+  ];
+  if (sanitizing?.messages.length) facts.push(["Before routing", sanitizing.messages.join("; ")]);
+  if (stickiness?.service) facts.push(["This user", `stays at ${stickiness.service}:${stickiness.port}`]);
+  if (revisionMessage) facts.push(["Rules", revisionMessage]);
+  return facts.filter(([, text]) => text);
+}
+
+/** @type {Record<Tried["result"], [level: import("../../parts/badge.js").Level, word: string]>} */
+const RESULTS = {
+  Matched: ["good", "matched"],
+  Failed: ["neutral", "did not match"],
+  NotTried: ["neutral", "not tried"],
+};
+
+/** @param {Tried} tried */
+function candidate({ route, host, result, message }) {
+  const [level, word] = RESULTS[result];
+  return html`<li class=${result === "Matched" ? "matched" : "quiet"}>
+    <${Badge} level=${level}>${word}<//>${" "}${route ? routeName(route) : `host ${host}`}
+    ${message ? html`<p>${message}</p>` : null}
+  </li>`;
+}
+
+/**
+ * Return the name of a route: `HTTPRoute default/website, rule 0`.
+ *
+ * @param {ExplainedRoute} route
+ */
+export function routeName({ object, name, matches }) {
+  const part = name ? `, ${name.includes("/") ? "match" : "rule"} ${name}` : "";
+  const chosen = matches.map(({ split, match }) => `, match ${match} of ${refName(split)}`).join("");
+  return `${object ? refName(object) : "the Service itself"}${part}${chosen}`;
+}
+
+/** @param {{backend: ExplainedBackend, verb: string}} properties */
+function Backend({ backend, verb }) {
+  const { service, port, share, readyEndpoints, statusCode = 0, message = "", filterMessages = [], arrivals } = backend;
+  const part = percent(share.numerator, share.denominator);
+  return html`<div class="backend">
+    <p>
+      <strong>${statusCode ? `The proxy answers ${statusCode}` : `${service}:${port}`}</strong>
+      ${statusCode ? ` to ${part}` : ` ${verb} ${part} of the requests`}
+      ${readyEndpoints === undefined ? null : html`<span class="quiet">, ${plural(readyEndpoints, "ready endpoint")}</span>`}
+    </p>
+    <meter min="0" max="1" value=${share.numerator / (share.denominator || 1)} aria-hidden="true"></meter>
+    <${Messages} messages=${[message, ...filterMessages]} />
+    ${alike(arrivals).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
+  </div>`;
+}
+
+/**
+ * Return the arrivals that differ in more than their pod, each with the number of pods.
+ *
+ * @param {Arrival[]} arrivals
+ * @returns {[arrival: Arrival, number: number][]}
+ */
+export function alike(arrivals) {
+  /** @type {Map<string, [Arrival, number]>} */
+  const groups = new Map();
+  for (const arrival of arrivals) {
+    const { workload: _workload, address: _address, ...rest } = arrival;
+    const id = JSON.stringify(rest);
+    groups.set(id, [arrival, (groups.get(id)?.[1] ?? 0) + 1]);
+  }
+  return [...groups.values()];
+}
+
+/** @param {{arrival: Arrival, number: number}} properties */
+function ArrivalLine({ arrival, number }) {
+  const { workload, address, transport, allowed, message, remedyMessage } = arrival;
+  const at = number > 1 ? `${count(number)} pods` : workload || address;
+  return html`<div class="arrival">
+    <${Badge} level=${allowed ? "good" : "bad"}>${allowed ? "allowed" : "denied"}<//>${" "}at ${at}, ${TRANSPORTS[transport]}
+    <p class="quiet">${message}</p>
+    ${remedyMessage ? html`<p>To allow it: ${remedyMessage}</p>` : null}
+  </div>`;
+}
+
+/** @param {{messages: string[]}} properties */
+function Messages({ messages }) {
+  const given = messages.filter(Boolean);
+  return given.length ? html`<ul class="messages">${given.map((text) => html`<li>${text}</li>`)}</ul>` : null;
+}
+
+/** @param {ExplanationStatus["remarks"][number]} finding */
+function remark({ object, reason, field, message }) {
+  return `${refName(object)}: ${reason}: ${field ? `${field}: ` : ""}${message}`;
+}

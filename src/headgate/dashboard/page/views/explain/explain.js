@@ -1,0 +1,72 @@
+/** Explain a request: a form for it, and the decision that its proxies take, with the routes that did not match and why. */
+
+import { ApiError, inspectPath, request } from "../../api.js";
+import { place, setQuery } from "../../location.js";
+import { Command } from "../../parts/command.js";
+import { Empty, Failed, Loading } from "../../parts/states.js";
+import { html } from "../../vendor/htm-preact.js";
+import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { Decision } from "./decision.js";
+import { Form } from "./form.js";
+import { commandOf, questionOf, specOf } from "./question.js";
+
+/**
+ * @typedef {import("./question.js").Question} Question
+ * @typedef {import("../../types.js").ExplanationStatus} ExplanationStatus
+ * @typedef {{status: ExplanationStatus | null, error: ApiError | null}} Answer
+ */
+
+export function Explain() {
+  const question = questionOf(place.value.query);
+  const [answer, setAnswer] = useState(/** @type {Answer | null} */ (null));
+  const id = JSON.stringify(question);
+  useEffect(() => {
+    if (!question.url) return setAnswer(null);
+    const abort = new AbortController();
+    setAnswer(null);
+    explained(question, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found));
+    return () => abort.abort();
+  }, [id]);
+  return html`<h1>Explain a request</h1>
+    <${Form} key=${id} question=${question} onExplain=${(/** @type {Question} */ next) => setQuery(/** @type {any} */ (next))} />
+    ${question.url ? html`<${Answered} question=${question} answer=${answer} />` : html`<${Invitation} />`}`;
+}
+
+/** @param {{question: Question, answer: Answer | null}} properties */
+function Answered({ question, answer }) {
+  return html`<section aria-live="polite" aria-label="The decision">
+      ${
+        !answer
+          ? html`<${Loading} what="the decision" />`
+          : answer.status
+            ? html`<${Decision} status=${answer.status} />`
+            : html`<${Failed} what="the decision" error=${answer.error} />`
+      }
+    </section>
+    <${Command} text=${commandOf(question)} />`;
+}
+
+function Invitation() {
+  return html`<${Empty} title="Where does a request go, and why?">
+    <p>Write a URL as a client of the mesh calls it, such as http://website:8080/. The answer names the route that decides, the backends with
+    their shares, the access rules at the pods, and each route that does not match, with its first unmet condition.</p>
+  <//>`;
+}
+
+/**
+ * @param {Question} question
+ * @param {AbortSignal} signal
+ * @returns {Promise<Answer>}
+ */
+async function explained(question, signal) {
+  try {
+    const answer = await request(inspectPath("explanations", question.in), {
+      method: "POST",
+      body: { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec: specOf(question) },
+      signal,
+    });
+    return { status: answer.status, error: null };
+  } catch (error) {
+    return { status: null, error: error instanceof ApiError ? error : new ApiError(0, String(error)) };
+  }
+}

@@ -1,0 +1,59 @@
+/** The question of the explain view: what is in the URL of the page, the API's spec, and the command that asks the same. */
+
+/**
+ * A request, as texts of a form. `in` is the namespace of the caller and of short names, `headers` has a header on each line, `from` is
+ * `KIND/NAME` or empty for the gateway, and `at` the number of a revision or empty.
+ *
+ * @typedef {{url: string, method: string, headers: string, from: string, in: string, gateway: string, at: string}} Question
+ */
+
+export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "QUERY"];
+
+/**
+ * @param {Record<string, string>} query of the page's place
+ * @returns {Question}
+ */
+export function questionOf(query) {
+  const { url = "", method = "", headers = "", from = "", gateway = "", at = "" } = query;
+  return { url, method, headers, from, in: query.in || "default", gateway, at };
+}
+
+/** @param {string} text a header on each line */
+function headerFields(text) {
+  const lines = text.split("\n").filter((line) => line.includes(":"));
+  return lines.map((line) => {
+    const at = line.indexOf(":", 1);
+    return { name: line.slice(0, at).trim(), value: line.slice(at + 1).trim() };
+  });
+}
+
+/** @param {Question} question */
+export function specOf({ url, method, headers, from, gateway, at }) {
+  const [kind = "", name = ""] = from.split("/", 2);
+  return {
+    url,
+    method: method || "GET",
+    headers: headerFields(headers),
+    ...(from ? { caller: { kind, name } } : {}),
+    ...(gateway ? { gateway } : {}),
+    ...(at ? { revision: Number(at) } : {}),
+  };
+}
+
+/** @param {Question} question */
+export function commandOf({ url, method, headers, from, in: namespace, gateway, at }) {
+  const words = ["headgate explain"];
+  if (at) words.push(`--at ${at}`);
+  if (method && method !== "GET") words.push(method);
+  words.push(quoted(url));
+  for (const { name, value } of headerFields(headers)) words.push(`-H ${quoted(`${name}: ${value}`)}`);
+  if (from) words.push(`--from ${from.toLowerCase()}`);
+  if (gateway) words.push(`--via gateway/${gateway}`);
+  if (namespace !== "default") words.push(`-n ${namespace}`);
+  return words.join(" ");
+}
+
+/** @param {string} text */
+function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
