@@ -7,12 +7,13 @@ import { may } from "./rights.js";
  * Return the namespace in the URL, or an empty text for all of them. A caller who may not list a resource in all namespaces gets the default
  * namespace of the kubeconfig's context instead.
  *
- * @param {string} resource a resource of the inspect API
+ * @param {string} resource
+ * @param {string} [group] by default the inspect API
  */
-export function currentNamespace(resource) {
+export function currentNamespace(resource, group = "inspect.headgate.dev") {
   const chosen = place.value.query.namespace;
   if (chosen) return chosen;
-  const sees = may({ verb: "list", group: "inspect.headgate.dev", resource });
+  const sees = may({ verb: "list", group, resource });
   return sees === false ? (document.documentElement.dataset.namespace ?? "") : "";
 }
 

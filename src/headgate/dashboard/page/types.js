@@ -43,6 +43,29 @@
  *   waitingSinceTime: string | null, types: {type: string, resources: number, held: number}[], refusals: Refusal[],
  *   lastRefusal: Refusal | null, certificate: ProxyCertificate | null}} status
  *
+ * @typedef {{uid: string, namespace: string, name: string, resourceVersion: string, generation: number, labels?: Record<string, string>,
+ *   annotations?: Record<string, string>, ownerReferences?: {kind: string, name: string}[]}} ObjectMeta
+ * @typedef {{apiVersion: string, kind: string, metadata: ObjectMeta, spec: {service: string, matches?: {name: string}[],
+ *   backends: {service: string, weight: number}[]}, status?: any}} SplitObject
+ *
+ * @typedef {{callers: string[], destination: string, pods: string[], port: number, requestMessage: string}} AccessRow
+ * @typedef {{severity: Severity, reason: string, message: string}} NewFinding
+ * @typedef {object} RequestChange
+ * @property {{kind: string, name: string, port: number, host: string}} entry
+ * @property {string[]} requestMessages
+ * @property {string[]} changeMessages
+ * @property {{milliRequestsPerSecond: number, movedMilliRequestsPerSecond: number} | null} rate
+ * @typedef {object} Differences
+ * @property {NewFinding[]} unreachable
+ * @property {NewFinding[]} findings
+ * @property {AccessRow[]} lost
+ * @property {AccessRow[]} gained
+ * @property {RequestChange[]} requests
+ * @property {{pods: string[], before: string, after: string}[]} tls
+ * @property {{gateway: string, port: number, beforeMessage: string, afterMessage: string}[]} clientCertificates
+ * @property {{service: string, before: string, after: string}[]} gateways
+ * @property {{message: string}[]} departures
+ *
  * @typedef {{path: string, before: unknown, after: unknown}} ChangedField
  * @typedef {object} ObjectChange
  * @property {Ref} object

@@ -5,6 +5,7 @@ import { Findings } from "./findings/findings.js";
 import { History } from "./history/history.js";
 import { Overview } from "./overview/overview.js";
 import { Proxies } from "./proxies/proxies.js";
+import { Splits } from "./splits/splits.js";
 
 /**
  * A view. `needs` is the right without which the navigation does not offer it; `id` is the first part of its place, empty for the first
@@ -22,6 +23,7 @@ const GROUP = "inspect.headgate.dev";
 /** @type {View[]} */
 export const VIEWS = [
   { id: "", title: "Overview", component: Overview },
+  { id: "splits", title: "Splits", component: Splits },
   {
     id: "explain",
     title: "Explain",

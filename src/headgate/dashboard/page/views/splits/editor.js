@@ -1,0 +1,169 @@
+/** Change weights: drag them, see the plan of the change, apply it, watch the proxies, and undo it. */
+
+import { ApiError, INSPECT, request } from "../../api.js";
+import { merge, objectPath, SPLITS } from "../../objects.js";
+import { Command } from "../../parts/command.js";
+import { PlanView } from "../../parts/plan.js";
+import { Failed } from "../../parts/states.js";
+import { percent } from "../../units.js";
+import { html } from "../../vendor/htm-preact.js";
+import { useEffect, useState } from "../../vendor/preact-hooks.js";
+
+/**
+ * @typedef {import("../../types.js").SplitObject} SplitObject
+ * @typedef {SplitObject["spec"]["backends"]} Backends
+ */
+
+const PLAN_DELAY_MS = 300;
+
+/** @param {{split: SplitObject}} properties */
+export function Editor({ split }) {
+  const { backends } = split.spec;
+  const [draft, setDraft] = useState(backends);
+  const [undo, setUndo] = useState(/** @type {Backends | null} */ (null));
+  const [warnings, setWarnings] = useState(/** @type {string[]} */ ([]));
+  const [error, setError] = useState(/** @type {ApiError | null} */ (null));
+  const isChanged = !same(draft, backends);
+  const plan = usePlan(split, isChanged ? draft : null);
+  const write = async (/** @type {Backends} */ next, /** @type {Backends | null} */ before) => {
+    try {
+      const written = await merge(pathOf(split), { spec: { backends: next } }, split.metadata.resourceVersion);
+      setError(null);
+      setWarnings(written.warnings);
+      setUndo(before);
+      setDraft(next);
+    } catch (failure) {
+      setError(failure instanceof ApiError ? failure : new ApiError(0, String(failure)));
+    }
+  };
+  return html`<form class="editor" aria-label="New weights" onSubmit=${(/** @type {Event} */ event) => {
+    event.preventDefault();
+    write(draft, backends);
+  }}>
+    <${Weights} backends=${draft} onChange=${setDraft} />
+    ${isChanged ? html`<${PlanView} answer=${plan} />` : null}
+    ${isChanged ? html`<${Command} text=${commandOf(split, draft)} />` : null}
+    <div class="actions">
+      <button type="submit" class="primary" disabled=${!isChanged}>Apply</button>
+      ${isChanged ? html`<button type="button" onClick=${() => setDraft(backends)}>Discard</button>` : null}
+      ${undo && !isChanged ? html`<button type="button" onClick=${() => write(undo, null)}>Undo: ${sharesText(undo)}</button>` : null}
+    </div>
+    ${error ? html`<${Failed} what="the change" error=${conflictText(error)} />` : null}
+    <div role="status">${warnings.map((text) => html`<p class="quiet">${text}</p>`)}</div>
+  </form>`;
+}
+
+/** @param {{backends: Backends, onChange: (backends: Backends) => void}} properties */
+function Weights({ backends, onChange }) {
+  const whole = backends.reduce((sum, { weight }) => sum + weight, 0);
+  const set = (/** @type {number} */ index) => (/** @type {Event} */ event) => {
+    const weight = Number(/** @type {HTMLInputElement} */ (event.target).value);
+    onChange(withWeight(backends, index, Math.max(0, Math.round(weight))));
+  };
+  const most = Math.max(whole, 100);
+  return html`${backends.map(
+    ({ service, weight }, index) => html`<div class="weight" key=${service}>
+      <label for=${`weight-${index}`}>${service}</label>
+      <input id=${`weight-${index}`} type="range" min="0" max=${most} value=${weight} onInput=${set(index)}
+        aria-valuetext=${`${weight}, ${percent(weight, whole)}`} />
+      <input type="number" min="0" value=${weight} onInput=${set(index)} aria-label=${`Weight of ${service}`} />
+      <span class="number">${percent(weight, whole)}</span>
+    </div>`,
+  )}`;
+}
+
+/**
+ * Return the backends with another weight of one. Of two backends the other one gets the rest, so that the sum stays.
+ *
+ * @param {Backends} backends
+ * @param {number} index
+ * @param {number} weight
+ * @returns {Backends}
+ */
+export function withWeight(backends, index, weight) {
+  const whole = backends.reduce((sum, backend) => sum + backend.weight, 0);
+  const rest = backends.length === 2 ? Math.max(whole - weight, 0) : null;
+  return backends.map((backend, at) => ({ ...backend, weight: at === index ? weight : (rest ?? backend.weight) }));
+}
+
+/**
+ * Return the plan of the split with other backends, once the caller stops to change them.
+ *
+ * @param {SplitObject} split
+ * @param {Backends | null} backends null without a change
+ * @returns {import("../../parts/plan.js").PlanAnswer}
+ */
+function usePlan(split, backends) {
+  const [answer, setAnswer] = useState(
+    /** @type {import("../../parts/plan.js").PlanAnswer} */ ({ status: null, error: null }),
+  );
+  const id = JSON.stringify(backends);
+  useEffect(() => {
+    setAnswer({ status: null, error: null });
+    if (!backends) return;
+    const abort = new AbortController();
+    const timer = setTimeout(
+      () => ask(split, backends, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found)),
+      PLAN_DELAY_MS,
+    );
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [id]);
+  return answer;
+}
+
+/**
+ * @param {SplitObject} split
+ * @param {Backends} backends
+ * @param {AbortSignal} signal
+ * @returns {Promise<import("../../parts/plan.js").PlanAnswer>}
+ */
+async function ask({ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec }, backends, signal) {
+  const object = { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec: { ...spec, backends } };
+  try {
+    const plan = await request(`${INSPECT}/plans`, {
+      method: "POST",
+      body: { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects: [object] } },
+      signal,
+    });
+    return { status: plan.status, error: null };
+  } catch (error) {
+    return { status: null, error: error instanceof ApiError ? error : new ApiError(0, String(error)) };
+  }
+}
+
+/** @param {SplitObject} split */
+function pathOf({ metadata }) {
+  return objectPath(SPLITS, metadata.namespace, metadata.name);
+}
+
+/**
+ * @param {SplitObject} split
+ * @param {Backends} backends
+ */
+function commandOf({ metadata }, backends) {
+  const patch = JSON.stringify({ spec: { backends } });
+  return `kubectl patch trafficsplit ${metadata.name} -n ${metadata.namespace} --type merge -p '${patch}'`;
+}
+
+/** @param {Backends} backends */
+function sharesText(backends) {
+  return backends.map(({ service, weight }) => `${service} ${weight}`).join(", ");
+}
+
+/** @param {ApiError} error */
+function conflictText(error) {
+  return error.status === 409
+    ? new ApiError(409, "The TrafficSplit has changed meanwhile. Look at it, and apply again.")
+    : error;
+}
+
+/**
+ * @param {Backends} left
+ * @param {Backends} right
+ */
+function same(left, right) {
+  return JSON.stringify(left) === JSON.stringify(right);
+}
