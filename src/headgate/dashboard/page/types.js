@@ -47,6 +47,12 @@
  *   annotations?: Record<string, string>, ownerReferences?: {kind: string, name: string}[]}} ObjectMeta
  * @typedef {{apiVersion: string, kind: string, metadata: ObjectMeta, spec: {service: string, matches?: {name: string}[],
  *   backends: {service: string, weight: number}[]}, status?: any}} SplitObject
+ * @typedef {object} CanaryObject
+ * @property {ObjectMeta} metadata
+ * @property {{service: string, paused?: boolean, analysis?: {canary: string}}} spec
+ * @property {{step: number, stepCount: number, canaryShare: string, rollout?: {pause?: string | null},
+ *   backends?: {service: string, weight: number, requests?: number | null, failures?: number | null}[],
+ *   criteria?: {name: string, rollBack?: string, promote?: string}[]}} [status]
  *
  * @typedef {{callers: string[], destination: string, pods: string[], port: number, requestMessage: string}} AccessRow
  * @typedef {{severity: Severity, reason: string, message: string}} NewFinding

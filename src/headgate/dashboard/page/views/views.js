@@ -5,6 +5,7 @@ import { Findings } from "./findings/findings.js";
 import { History } from "./history/history.js";
 import { Overview } from "./overview/overview.js";
 import { Proxies } from "./proxies/proxies.js";
+import { Rollouts } from "./rollouts/rollouts.js";
 import { Splits } from "./splits/splits.js";
 
 /**
@@ -24,6 +25,7 @@ const GROUP = "inspect.headgate.dev";
 export const VIEWS = [
   { id: "", title: "Overview", component: Overview },
   { id: "splits", title: "Splits", component: Splits },
+  { id: "rollouts", title: "Rollouts", component: Rollouts },
   {
     id: "explain",
     title: "Explain",

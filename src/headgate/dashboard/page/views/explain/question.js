@@ -1,4 +1,4 @@
-/** The question of the explain view: what is in the URL of the page, the API's spec, and the command that asks the same. */
+/** The question of the explain view: what is in the URL of the page, the API's spec, and the command that prints the same. */
 
 /**
  * A request, as texts of a form. `in` is the namespace of the caller and of short names, `headers` has a header on each line, `from` is

@@ -103,7 +103,7 @@ function usePlan(split, backends) {
     if (!backends) return;
     const abort = new AbortController();
     const timer = setTimeout(
-      () => ask(split, backends, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found)),
+      () => planned(split, backends, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found)),
       PLAN_DELAY_MS,
     );
     return () => {
@@ -120,7 +120,11 @@ function usePlan(split, backends) {
  * @param {AbortSignal} signal
  * @returns {Promise<import("../../parts/plan.js").PlanAnswer>}
  */
-async function ask({ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec }, backends, signal) {
+async function planned(
+  { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec },
+  backends,
+  signal,
+) {
   const object = { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec: { ...spec, backends } };
   try {
     const plan = await request(`${INSPECT}/plans`, {
