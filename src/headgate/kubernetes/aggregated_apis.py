@@ -85,10 +85,16 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
-    inspector = Inspector(plane.live_state, ClusterHost(sources), explain_by_revision=sources.revisions.explain)
+    source = traffic_source(options.mesh, plane.traffic.windows)
+    inspector = Inspector(
+        plane.live_state,
+        ClusterHost(sources),
+        explain_by_revision=sources.revisions.explain,
+        graphs=plane.traffic_graphs(sources.objects, source),
+    )
     app = create_aggregated_app(
         Handlers(
-            MetricsApi(sources.objects, traffic_source(options.mesh, plane.traffic.windows), settings=options.settings),
+            MetricsApi(sources.objects, source, settings=options.settings),
             InspectApi(inspector, closing, sources.metrics.families),
         ),
         config,

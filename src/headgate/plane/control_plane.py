@@ -11,7 +11,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.objects.ports import Ports
+from headgate.objects.ports import Lister, Ports
 from headgate.plane.access_audit import AccessAuditor
 from headgate.plane.access_calls import CallFinder
 from headgate.plane.callers import CallerFinder
@@ -25,9 +25,11 @@ from headgate.plane.mirror_comparison import MirrorComparer
 from headgate.plane.predictions import PredictedControllers
 from headgate.plane.rendered_gateways import RenderedGateways
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES, CountedStates, StatusWriter
+from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
+from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.receiver import Finders, Receiver
 from headgate.telemetry.reports import otlp, tap_records
 from headgate.telemetry.windows import Windows
@@ -92,19 +94,23 @@ class ControlPlane:
             **JobSidecars(ports.objects, self.traffic.wait_for_report).methods,
             **RenderedGateways(loop.compiled, feed.snapshot).methods,
         }
+        self._comparer = MirrorComparer(loop.compiled, self.traffic.mirrors)
         self._server = XdsServer(self._fleet, proxies.verifier(feed.snapshot), unary_methods=services)
+
+    def traffic_graphs(self, objects: Lister, source: Source) -> TrafficGraphs:
+        """Return what makes the traffic graphs of the inspect API, from lists of objects and a source of counts."""
+        return TrafficGraphs(self.live_state, objects, source, self._comparer.verdicts)
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
         feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
-        comparer = MirrorComparer(loop.compiled, self.traffic.mirrors)
         auditor = AccessAuditor(loop.compiled, self.traffic.access)
-        counted = CountedStates(dropped.now, comparer.verdicts, auditor.outcomes)
+        counted = CountedStates(dropped.now, self._comparer.verdicts, auditor.outcomes)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet, self._assumed)
         yield "loop", loop.run(self._ports.active)
         yield "dropped copies", dropped.run()
-        yield "comparisons of mirrors", comparer.run()
+        yield "comparisons of mirrors", self._comparer.run()
         yield "audits of access", self._audit(auditor)
         yield "status", self._write_statuses(counted)
         yield "checkpoints", self._save_counts()

@@ -40,6 +40,7 @@ from headgate.plane.proxy_status import TYPES, own_key, proxy_status, wanted_nam
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
+from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
@@ -98,8 +99,10 @@ class Inspector:
         *,
         clock: Callable[[], float] = time.time,
         explain_by_revision: ExplainByRevision | None = None,
+        graphs: TrafficGraphs | None = None,
     ) -> None:
         self.live_state = live_state
+        self.graphs = graphs
         self._explain_by_revision = explain_by_revision
         self._host = host
         self._clock = clock

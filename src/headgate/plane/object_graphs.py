@@ -44,7 +44,7 @@ class ObjectGraphs:
         self._objects = objects
         self._settings = settings
         self._cached: dict[str, _Cached] = {}
-        self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
+        self._graphs: dict[tuple[str, ...], tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
         """Return a graph of all pods, all objects of a kind, and what leads from pods to them. Raises StoreError.
@@ -53,14 +53,14 @@ class ObjectGraphs:
 
         Repeated calls return the same graph until one of these objects changes.
         """
-        infos = [
-            info
-            for read_kind in dict.fromkeys((POD, *_INTERMEDIATE.get(kind, ()), kind))
-            for info in await self._all(read_kind)
-        ]
-        before = self._graphs.get(kind)
+        return await self.graph_of(tuple(dict.fromkeys((POD, *_INTERMEDIATE.get(kind, ()), kind))))
+
+    async def graph_of(self, kinds: tuple[str, ...]) -> ObjectGraph:
+        """Return a graph of all objects of these kinds; the same until one of them changes. Raises StoreError."""
+        infos = [info for kind in kinds for info in await self._all(kind)]
+        before = self._graphs.get(kinds)
         if before is None or len(before[0]) != len(infos) or not all(map(is_, before[0], infos)):
-            before = self._graphs[kind] = infos, ObjectGraph(infos, gateway=gateway_id(self._settings.trust_domain))
+            before = self._graphs[kinds] = infos, ObjectGraph(infos, gateway=gateway_id(self._settings.trust_domain))
         return before[1]
 
     async def _all(self, kind: str) -> Sequence[ObjectInfo]:

@@ -94,15 +94,20 @@ def owners(pod: Ref, find: FindObject) -> Iterator[Ref]:
         owned = find(owner) or Ownership(_deployment(owner, template_hash))
 
 
-def workload(pod: Ref, find: FindObject) -> str:
-    """Return the name of a pod's topmost owner, or the pod's own name if it has no owner.
+def topmost_owner(pod: Ref, find: FindObject) -> Ref:
+    """Return a pod's topmost owner, or the pod itself if it has no owner.
 
     If the pod and all its owners are deleted, the Deployment's name is taken from the pod's name.
     """
     *_, last = (pod, *owners(pod, find))
     if last == pod and find(pod) is None and (match := _OF_DEPLOYMENT.fullmatch(pod.name)):
-        return match["deployment"]
-    return last.name
+        return Ref(DEPLOYMENT, pod.namespace, match["deployment"])
+    return last
+
+
+def workload(pod: Ref, find: FindObject) -> str:
+    """Return the name of a pod's topmost owner, or the pod's own name if it has no owner."""
+    return topmost_owner(pod, find).name
 
 
 def workloads_of(metadata: Metadata) -> tuple[Ref, ...]:

@@ -4,9 +4,6 @@ Nodes are referred to by their index in `status.nodes`. All numbers are of the r
 """
 
 from collections.abc import Mapping
-from typing import Annotated
-
-from msgspec import Meta
 
 from headgate.resources.inspect import API_VERSION, Answer, AnswerList, ExactShare, ObjectName, Time
 from headgate.resources.meta import Key
@@ -14,15 +11,13 @@ from headgate.resources.meta import Key
 SERVICES, WORKLOADS = "services", "workloads"
 GRAPHS = (SERVICES, WORKLOADS)
 """The names of the graphs."""
-EmptyReason = Annotated[str, Meta(extra_json_schema={"enum": ["", "NoTraffic", "NoSidecars", "NothingRouted"]})]
-"""Why a graph has no edges: `NothingRouted` without a Service, `NoSidecars` without a pod that has one, else `NoTraffic`."""
 
 
 class GraphNode(Answer, frozen=True, kw_only=True):
     """A Service, a workload, or a peer of kind `Outside`, which has the name `gateway`, an identity or an address.
 
-    `pods` are the pods that belong to it now, and `meshed` those with a sidecar. `errors` and `warnings` are the findings about
-    the object; those of a Service include findings about objects that define its routes.
+    `pods` has the number of pods that belong to it now, and `meshed` that of those with a sidecar. `errors` and `warnings` count
+    the findings about the object; those of a Service include findings about objects that define its routes.
     """
 
     kind: str
@@ -35,7 +30,7 @@ class GraphNode(Answer, frozen=True, kw_only=True):
     warnings: int = 0
 
 
-class GraphEdge(Answer, frozen=True, kw_only=True):
+class GraphEdge(Answer, frozen=True, kw_only=True, gc=False):
     """The traffic from one node to another. Each request is on exactly one edge. `copy`: these are mirrored copies.
 
     `requests` includes `failures` and `denied`, and `connections` includes `denied_connections`, but not `failed_connections`. Latencies are null
@@ -87,7 +82,7 @@ class GraphSplit(Answer, frozen=True, kw_only=True):
 class GraphMirror(Answer, frozen=True, kw_only=True):
     """A mirror: the share of the Service's requests that a rule or a split copies to the target, and the counted copies.
 
-    Proxies count the copies for all rules that mirror from the Service to the target together. `verdict` and `message` are
+    Proxies count the copies of all rules that mirror to a port of the target together. `verdict` and `message` are
     the condition `CopiesWorse` of the object: the verdict is its reason, empty without a comparison.
     """
 
@@ -102,7 +97,9 @@ class GraphMirror(Answer, frozen=True, kw_only=True):
 
 
 class TrafficGraphStatus(Answer, frozen=True, kw_only=True):
-    """A graph. `reason` and `message` say why it has no edges; empty otherwise.
+    """A graph. `reason` and `message` say why a graph has no edges; otherwise they are empty.
+
+    The reason is `NothingRouted` without a Service port that proxies route, `NoSidecars` without a pod that has one, else `NoTraffic`.
 
     Nodes are sorted by namespace, kind and name, edges by source, target and `copy`. A graph of one namespace has its nodes
     and their peers.
@@ -111,7 +108,7 @@ class TrafficGraphStatus(Answer, frozen=True, kw_only=True):
     start_time: Time
     end_time: Time
     window_milliseconds: int
-    reason: EmptyReason = ""
+    reason: str = ""
     message: str = ""
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[GraphEdge, ...] = ()

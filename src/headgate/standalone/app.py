@@ -159,9 +159,9 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         current = Running(store, plane.live_state, envoy, info, runtime, setup.networks is not None)
-        inspector = Inspector(plane.live_state, LocalHost(current, setup.damaged))
         source, meter = traffic_source(options.mesh, plane.traffic.windows), UsageMeter(runtime.processes)
-        computed = ComputedGroups(source, inspector, setup.settings, meter)
+        host, graphs = LocalHost(current, setup.damaged), plane.traffic_graphs(store, source)
+        computed = ComputedGroups(source, Inspector(plane.live_state, host, graphs=graphs), setup.settings, meter)
         tasks.start(_autoscaling(store, events, computed, runtime).run(), name="autoscaling")
         app = create_app(
             store,

@@ -13,6 +13,7 @@ from headgate.resources.call_records import CallRecordList
 from headgate.resources.inspect import FindingList, ProxyList, TapEvent, TapNotice
 from headgate.resources.mesh_status import MeshStatusList
 from headgate.resources.revisions import RevisionList
+from headgate.resources.traffic_graphs import TrafficGraphList
 from headgate.resources.workload_sidecars import WorkloadSidecarsList
 
 LISTS: tuple[type[msgspec.Struct], ...] = (
@@ -22,6 +23,7 @@ LISTS: tuple[type[msgspec.Struct], ...] = (
     CallRecordList,
     RevisionList,
     WorkloadSidecarsList,
+    TrafficGraphList,
 )
 CAMEL_CASE = re.compile("[a-z][a-zA-Z0-9]*")
 

@@ -87,9 +87,10 @@ OPEN = frozenset(
 )
 """Fields whose texts are names, addresses, sentences, numbers, or words of users. A field with a closed set of values has an enum."""
 OPEN_PATHS = (
-    r"(.*\.(object|split|deleted\[\]|ignored\[\]|owner))?\.kind",  # kinds of any API
+    r"(.*\.(object|split|deleted\[\]|ignored\[\]|owner|nodes\[\]))?\.kind",  # kinds of any API
     r".*\.reason",  # versions of headgate add reasons, as those of Kubernetes do
     r"\.status\.conditions\[\]\.type",
+    r"\.status\.mirrors\[\]\.verdict",  # the reason of a condition
 )
 LOWER = (
     ("WorkloadSidecars", r"\.pods\[\]\.sidecar", "the value of an annotation"),

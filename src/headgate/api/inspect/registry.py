@@ -10,6 +10,7 @@ from headgate.api.inspect.plans import PLANS
 from headgate.api.inspect.proxies import PROXIES
 from headgate.api.inspect.resource import InspectResource
 from headgate.api.inspect.revisions import REVISIONS
+from headgate.api.inspect.traffic_graphs import TRAFFIC_GRAPHS
 from headgate.api.inspect.user_objects import USER_OBJECTS
 from headgate.api.inspect.workload_sidecars import WORKLOAD_SIDECARS
 
@@ -24,6 +25,7 @@ RESOURCES: Mapping[str, InspectResource] = {
         CALL_RECORDS,
         REVISIONS,
         MESH_STATUSES,
+        TRAFFIC_GRAPHS,
         *USER_OBJECTS,
     )
 }

@@ -7,7 +7,7 @@ from functools import cached_property
 from headgate.kinds import METRICS_KINDS
 from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh
-from headgate.resources.pod_owners import POD, Ref, owners
+from headgate.resources.pod_owners import POD, Ref, owners, topmost_owner
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 
 SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
@@ -66,6 +66,7 @@ class ObjectGraph:
         self._sorted: dict[str, Sequence[ObjectInfo]] = {}
         self._mesh: dict[str, Mapping[Ref, MetricsMesh]] = {}
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
+        self._workloads: dict[Ref, Ref] = {}
 
     def find(self, ref: Ref) -> ObjectInfo | None:
         """Return an object; None if it does not exist. An object that only a pod names has no labels."""
@@ -85,6 +86,17 @@ class ObjectGraph:
         if key not in self._resources:
             self._resources[key] = tuple(dict.fromkeys(self._find_resources(pod, kind)))
         return self._resources[key]
+
+    def workload_of(self, pod: Ref) -> Ref:
+        """Return the topmost owner of a pod, for example its Deployment; the pod itself without an owner."""
+        if pod not in self._workloads:
+            self._workloads[pod] = topmost_owner(pod, self._infos.get)
+        return self._workloads[pod]
+
+    def closest_service(self, pod: Ref) -> Ref | None:
+        """Return the Service that selects a pod by the most labels, so rather `web-v1` than `web`; None without one."""
+        services = self.resources_of(pod, SERVICE)
+        return max(services, key=lambda ref: (len(self._infos[ref].selector), ref), default=None)
 
     def services_behind(self, flow: Flow) -> tuple[Ref, ...]:
         """Return the Services to which the requests of a flow are attributed (R89, D25).
@@ -150,6 +162,17 @@ class ObjectGraph:
                 owner: MetricsMesh(pods=count, meshed=meshed[owner]) for owner, count in pods.items()
             }
         return self._mesh[ref.kind].get(ref, _NO_PODS)
+
+    @cached_property
+    def workloads(self) -> Mapping[Ref, MetricsMesh]:
+        """The topmost owners of the pods that have not ended, with the number of pods and of those with a sidecar."""
+        pods: Counter[Ref] = Counter()
+        meshed: Counter[Ref] = Counter()
+        for info in (info for info in self.of(POD) if not info.ended):
+            owner = self.workload_of(info.ref)
+            pods[owner] += 1
+            meshed[owner] += bool(info.identity)
+        return {owner: MetricsMesh(pods=count, meshed=meshed[owner]) for owner, count in pods.items()}
 
     def identity(self, peer: Peer) -> str:
         """Return the identity at one end of a flow; empty for a pod without a sidecar, and for a deleted pod."""
