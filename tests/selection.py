@@ -24,6 +24,7 @@ DIRECTORIES = (
 )
 """Directories that start Envoy, an API server or a cluster, or compute for minutes: their modules are not even imported."""
 PROGRAMS = (
+    "tests/api/inspect/test_watch_kubectl.py",
     "tests/api/metrics/test_metrics_kubectl.py",
     "tests/api/test_hostile_clients.py",
     "tests/cli/test_ca.py",

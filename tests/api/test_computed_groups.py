@@ -24,7 +24,7 @@ def test_the_parsed_path_has_the_attributes_of_its_group(name: str, version: str
     resource, _, subresource = row["name"].partition("/")
     named = ("web",) if "get" in row["verbs"] else ()
     path = ["namespaces", "shop", resource, *named, *([subresource] if subresource else [])]
-    attributes = COMPUTED_GROUPS[name, version].parse(path).attributes
+    attributes = COMPUTED_GROUPS[name, version].parse(path, {}).attributes
     assert (attributes.group, attributes.version, attributes.resource) == (name, version, resource)
     assert (attributes.namespace, attributes.name) == ("shop", "".join(named))
     assert attributes.verb in row["verbs"]

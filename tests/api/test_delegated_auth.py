@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import ssl
@@ -24,6 +25,7 @@ from headgate.api.delegated_auth import (
     authenticate,
     read_request_header_config,
 )
+from headgate.api.inspect import watches
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_attributes import ResourceAttributes
@@ -392,6 +394,10 @@ async def test_a_new_ca_replaces_the_old_one_without_a_restart(
         ),
         ("namespaces/b/findings", {"resource": "findings", "verb": "list", "namespace": "b"}),
         ("meshstatuses/mesh", {"resource": "meshstatuses", "verb": "get", "name": "mesh"}),
+        (
+            "namespaces/b/proxies?fieldSelector=metadata.name%3Dtwo",
+            {"resource": "proxies", "verb": "list", "namespace": "b", "name": "two"},
+        ),
     ],
 )
 async def test_the_inspect_api_is_authorized_by_resource(
@@ -401,6 +407,26 @@ async def test_the_inspect_api_is_authorized_by_resource(
     assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1beta1/{path}", **JANE)).code == 200
     group = {"group": "inspect.headgate.dev", "version": "v1beta1"}
     assert [spec["resourceAttributes"] for spec in reviewer.requests] == [group | attributes]
+
+
+async def test_a_watch_is_authorized_as_one_and_ends_when_its_user_loses_the_permission(
+    reviewer: FakeReviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "CHECK_S", 0.001)
+    times = itertools.count(0.0, 11.0)  # each check is later than the last permission is cached
+    handlers = Handlers(MetricsApi(await stored(), FakeSource(FLOWS)), InspectApi(FakeMesh(), asyncio.Event()))
+    authorizer = DelegatedAuthorizer(reviewer, clock=lambda: next(times))
+    client = AggregationClient(create_aggregated_app(handlers, Latest(CONFIG), authorizer), await stored())
+    path = "/apis/inspect.headgate.dev/v1beta1/namespaces/b/proxies/two?watch=true"
+    async with contextlib.aclosing(client.watch(path, **JANE)) as events:
+        assert (await anext(events))["type"] == "ADDED"
+        reviewer.rule = lambda _spec: False
+        last = [event async for event in events]
+    assert [(event["type"], event["object"]["code"]) for event in last] == [("ERROR", 403)]
+    attributes = {"group": "inspect.headgate.dev", "version": "v1beta1", "resource": "proxies", "verb": "watch"}
+    reviews = [spec["resourceAttributes"] for spec in reviewer.requests]
+    assert reviews[0] == reviews[-1] == attributes | {"namespace": "b", "name": "two"}
+    assert (await client.call("GET", path, **JANE)).code == 403
 
 
 async def test_the_inspect_api_denies_forbidden_users_and_direct_requests(

@@ -8,7 +8,8 @@ import base64
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -28,6 +29,7 @@ from headgate.api.delegated_auth import (
     read_request_header_config,
 )
 from headgate.api.http_server import Server
+from headgate.api.resource_attributes import AUTHORIZE
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
@@ -80,8 +82,10 @@ class _AggregatedApi:
         parts = path.strip("/").split("/")
         group_version = (parts[1], parts[2]) if len(parts) > 3 and parts[0] == "apis" else ("", "")
         if group := AGGREGATED_GROUPS.get(group_version):
-            parsed = group.parse(parts[3:])
-            await self._authorizer.authorize(user, parsed.attributes)
+            parsed = group.parse(parts[3:], request.query_params)
+            authorize = partial(self._authorizer.authorize, user, parsed.attributes)
+            await authorize()
+            setattr(request.state, AUTHORIZE, authorize)
             return await group.answer(self._handlers, request, parsed)
         await self._authorizer.authorize_path(user, path)
         if request.method not in ("GET", "HEAD"):
@@ -147,9 +151,13 @@ def common_name(certificate: Any) -> str | None:
 
 
 async def serve_aggregated(
-    app: Starlette, listener: socket.socket, certificate: Latest[Credential], config: Latest[RequestHeaderConfig]
+    app: Starlette,
+    listener: socket.socket,
+    certificate: Latest[Credential],
+    config: Latest[RequestHeaderConfig],
+    closing: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve on a bound socket until canceled.
+    """Serve on a bound socket until canceled. `closing` is then called to end streamed responses.
 
     A renewed certificate and a changed request-header CA apply to new connections.
     """
@@ -167,6 +175,9 @@ async def serve_aggregated(
             if serving.done():
                 serving.result()
                 return
+        except asyncio.CancelledError:
+            closing()
+            raise
         finally:
             changed.cancel()
             renewing.cancel()

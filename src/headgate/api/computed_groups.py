@@ -53,7 +53,7 @@ class Handlers(NamedTuple):
 class ComputedGroup(NamedTuple):
     """A group and version.
 
-    `parse` reads a path after the version. `answer` responds to a request for a parsed path. `resources` returns the
+    `parse` reads a path after the version, and a query, on which a verb may depend. `answer` responds to a request for a parsed path. `resources` returns the
     resources for discovery, `aggregated` those for aggregated discovery. `paths` returns the OpenAPI paths, `definitions` the
     schemas of their kinds by name; a group without paths has no OpenAPI document. On a cluster, the
     `option` of the mesh registers the group. Only the embedded API serves a `local` group.
@@ -61,7 +61,7 @@ class ComputedGroup(NamedTuple):
 
     name: str
     version: str
-    parse: Callable[[Sequence[str]], ParsedPath]
+    parse: Callable[[Sequence[str], Mapping[str, str]], ParsedPath]
     answer: Callable[[Handlers, Request, Any], Awaitable[Response]]
     resources: Callable[[], ApiResources]
     aggregated: Callable[[], ApiResources]
@@ -69,6 +69,13 @@ class ComputedGroup(NamedTuple):
     definitions: Callable[[], Mapping[str, Schema]] = dict
     option: str = AGGREGATED
     local: bool = False
+
+
+def _without_query(
+    parse: Callable[[Sequence[str]], ParsedPath],
+) -> Callable[[Sequence[str], Mapping[str, str]], ParsedPath]:
+    """Return the `parse` of a group whose verbs depend on the path only."""
+    return lambda parts, _: parse(parts)
 
 
 def api_resource(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singular: str = "") -> dict[str, Any]:
@@ -96,7 +103,7 @@ def _metrics(group: MetricsGroup) -> ComputedGroup:
     return ComputedGroup(
         group.name,
         group.version,
-        functools.partial(metrics_query.parse_path, group),
+        _without_query(functools.partial(metrics_query.parse_path, group)),
         answer,
         resources=lambda: [listed(plural, TRAFFIC_METRICS) for plural in group.kinds],
         aggregated=aggregated,
@@ -172,7 +179,7 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
         *map(_metrics, METRICS_GROUPS.values()),
         ComputedGroup(
             *custom.CUSTOM_METRICS,
-            custom.parse_path,
+            _without_query(custom.parse_path),
             _custom_metrics,
             resources=_custom_resources,
             aggregated=_custom_resources,
@@ -180,7 +187,7 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
         ),
         ComputedGroup(
             *external.EXTERNAL_METRICS,
-            external.parse_path,
+            _without_query(external.parse_path),
             _external_metrics,
             resources=_external_resources,
             aggregated=_external_resources,
@@ -189,7 +196,7 @@ COMPUTED_GROUPS: Mapping[tuple[str, str], ComputedGroup] = {
         ComputedGroup(
             resource_usage.GROUP,
             resource_usage.VERSION,
-            resource_usage.parse_path,
+            _without_query(resource_usage.parse_path),
             _usage,
             resources=_usage_resources,
             aggregated=_usage_resources,

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 from headgate.resources.meta import Value
 
+AUTHORIZE = "authorize"
+"""The name in the state of a request under which a server keeps a function that authorizes the request again, for streams."""
+
 
 class ResourceAttributes(Value, frozen=True, kw_only=True):
     """The resource that a request accesses. `subresource`, `namespace` and `name` are empty when the path has none."""

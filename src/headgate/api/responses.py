@@ -16,6 +16,7 @@ _BUG = ApiError(500, "Internal error occurred: this is a bug in headgate; its lo
 SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")
 _TABLE_VERSIONS = ("v1", "v1beta1")
+_LONGEST_NUMBER = 18  # digits of a 64-bit number
 
 
 class Representation(NamedTuple):
@@ -61,6 +62,14 @@ def json_response(
 def query_flag(query: Mapping[str, str], name: str) -> bool:
     """Parse a boolean query parameter as Kubernetes does: absent, empty, 0 and false are False."""
     return query.get(name, "").lower() not in ("", "0", "false")
+
+
+def int_parameter(query: Mapping[str, str], name: str) -> int | None:
+    """Parse a query parameter as an integer of 0 or more; None when it is absent or empty. Raises ApiError 400."""
+    text = query.get(name, "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+        raise ApiError(400, f"{name}: Invalid value: {text[:100]!r}: must be an integer greater than or equal to 0")
+    return int(text) if text else None
 
 
 def column(name: str, description: str, **fields: object) -> dict[str, object]:

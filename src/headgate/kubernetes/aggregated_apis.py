@@ -105,7 +105,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sources.metrics.run(), name="push durations")
             tasks.create_task(refresh_request_header_config(api, config), name="request-header configuration")
-            tasks.create_task(serve_aggregated(app, listener, certificate, config), name="aggregated APIs")
+            tasks.create_task(serve_aggregated(app, listener, certificate, config, closing.set), name="aggregated APIs")
     finally:
         closing.set()
         listener.close()

@@ -43,18 +43,30 @@ def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
 
 
 class FakeMesh:
-    """A fake of `plane.inspector.Inspector`, without a state for plans."""
+    """A fake of `plane.inspector.Inspector`, without a state for plans and without traffic graphs.
+
+    Tests change `rows`, the proxies, and `failure`, with which lists of them fail. `reads` counts these lists.
+    """
 
     live_state: Any = None
+    graphs: Any = None
+
+    def __init__(self) -> None:
+        self.rows = [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
+        self.failure: Exception | None = None
+        self.reads = 0
 
     def proxies(self) -> Any:
-        return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
+        self.reads += 1
+        if self.failure:
+            raise self.failure
+        return self.rows
 
     def proxy(self, name: ObjectName) -> Any:
-        return next((item for item in self.proxies() if item.metadata == name), None)
+        return next((item for item in self.rows if item.metadata == name), None)
 
     async def config(self, asked: ConfigQuery) -> Any:
-        named = [item for item in self.proxies() if item.metadata == asked.proxy]
+        named = [item for item in self.rows if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
 
     async def pod_sidecar(self, name: ObjectName) -> PodSidecar:

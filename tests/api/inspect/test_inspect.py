@@ -150,8 +150,12 @@ async def test_an_explanation_of_a_wrong_request_is_rejected(inspect_client: Asg
         ("GET", "namespaces/b/proxies/two/config?type=clutsers", 400),
         ("GET", "namespaces/b/proxies/two/nothing", 404),
         ("GET", "namespaces//proxies", 404),
-        ("GET", "proxies?watch=1", 405),
+        ("GET", "namespaces/b/proxies/two/config?watch=1", 405),
         ("GET", "proxies?labelSelector=a%3Db", 400),
+        ("GET", "proxies?fieldSelector=status.state%3DInSync", 400),
+        ("GET", "proxies?watch=1&fieldSelector=status.state%3DInSync", 400),
+        ("GET", "namespaces/b/proxies/two?fieldSelector=metadata.name%3Dtwo", 400),
+        ("GET", "proxies?watch=1&timeoutSeconds=soon", 400),
         ("POST", "namespaces/b/proxies", 405),
         ("DELETE", "namespaces/b/proxies/two", 405),
         ("PATCH", "namespaces/b/proxies/two", 405),
@@ -183,7 +187,14 @@ async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_exc
     assert {verb for row in plain if row["name"] not in ("plans", "explanations") for verb in row["verbs"]} <= {
         "get",
         "list",
+        "watch",
     }
+    verbs = {row["name"]: row["verbs"] for row in plain}
+    assert (verbs["proxies"], verbs["findings"], verbs["proxies/config"]) == (
+        ["get", "list", "watch"],
+        ["list", "watch"],
+        ["get"],
+    )
     aggregated = (await inspect_client.call("GET", "/apis", accept=DISCOVERY)).body["items"]
     found = next(item for item in aggregated if item["metadata"]["name"] == "inspect.headgate.dev")
     assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}

@@ -18,6 +18,10 @@ CALL_RECORDS = InspectResource(
     "CallRecord",
     CallRecord,
     list=_list,
+    identity=lambda record: (
+        *(record.metadata.namespace, record.metadata.name, record.port, record.protocol),
+        *(record.caller, record.plaintext_caller),
+    ),
     columns=(
         ("Port", "The port of the pods.", lambda record: str(record.port)),
         ("Protocol", "The protocol: HTTP or TCP.", lambda record: record.protocol),

@@ -13,24 +13,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.api.exposition import Families
-from headgate.api.resource_attributes import ResourceAttributes
+from headgate.api.inspect.watches import Authorize, Identity, Watches
+from headgate.api.resource_attributes import AUTHORIZE, ResourceAttributes
 from headgate.api.status import ApiError
 from headgate.plane.inspector import Inspector
 from headgate.resources.inspect import GROUP, VERSION, ObjectName
 
-CREATE = "create"
+CREATE, WATCH = "create", "watch"
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
 """The columns after the first one (the name): title, description, and the function that returns an object's cell."""
 
 
 class InspectSources(NamedTuple):
-    """The sources of answers. `families` returns the metrics for Prometheus. Streams end when `closing` is set.
+    """The sources of answers, and their `watches`. `families` returns the metrics for Prometheus. Streams end when `closing` is set.
 
     Without a running mesh, `inspector` is None. Without `families`, another address has the metrics.
     """
 
     inspector: Inspector | None
     closing: asyncio.Event
+    watches: Watches
     families: Families | None = None
 
 
@@ -45,6 +47,11 @@ class InspectCall(NamedTuple):
     def query(self) -> QueryParams:
         """The query parameters."""
         return self.request.query_params
+
+    @property
+    def authorize(self) -> Authorize | None:
+        """Checks again what authorized the request; None if that cannot change."""
+        return getattr(self.request.state, AUTHORIZE, None)
 
     @property
     def inspector(self) -> Inspector:
@@ -68,11 +75,16 @@ class Subresource(NamedTuple):
     connect: Connect | None = None
 
 
+def _name_of(obj: Any) -> Identity:
+    return obj.metadata.namespace, obj.metadata.name
+
+
 class InspectResource(NamedTuple):
     """A resource. It has the verb of each function; a resource without any has only subresources.
 
     `create` answers a question, which is the body of the request, and stores nothing. The objects of a resource that
-    `spans_namespaces` can also be requested without a namespace.
+    `spans_namespaces` can also be requested without a namespace. `identity` distinguishes the objects of a list. If the
+    resource `makes_selected`, its `list` leaves out objects that the field selector of the path leaves out.
     """
 
     plural: str
@@ -84,25 +96,38 @@ class InspectResource(NamedTuple):
     columns: Columns = ()
     namespaced: bool = True
     spans_namespaces: bool = False
+    identity: Callable[[Any], Identity] = _name_of
+    makes_selected: bool = False
     subresources: Mapping[str, Subresource] = {}
 
     @property
     def verbs(self) -> Sequence[str]:
         """The verbs for discovery and RBAC."""
-        return [verb for verb in ("get", "list", CREATE) if getattr(self, verb)]
+        verbs = [verb for verb in ("get", "list", CREATE) if getattr(self, verb)]
+        return [*verbs, WATCH] if self.list else verbs
 
 
 class InspectPath(NamedTuple):
-    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` may be empty."""
+    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` may be empty.
+
+    With `watch`, the request is for a stream of changes. `selected` is the only name that its field selector selects.
+    """
 
     resource: InspectResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    watch: bool = False
+    selected: str = ""
 
     @property
     def verb(self) -> str:
-        """The RBAC verb for the path: `get`, `list`, or `create` for a resource that has only this verb."""
+        """The RBAC verb for the request: `watch`, or that of the path."""
+        return WATCH if self.watch else self.action
+
+    @property
+    def action(self) -> str:
+        """The verb of the path: `get`, `list`, or `create` for a resource that has only this verb."""
         if self.name:
             return "get"
         return CREATE if self.resource.create else "list"
@@ -122,5 +147,5 @@ class InspectPath(NamedTuple):
             subresource=self.subresource,
             verb=self.verb,
             namespace=self.namespace,
-            name=self.name,
+            name=self.name or self.selected,
         )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from headgate.api.inspect.registry import RESOURCES
-from headgate.api.inspect.resource import CREATE, InspectResource
+from headgate.api.inspect.resource import CREATE, WATCH, InspectResource
 from headgate.resources.inspect import API_VERSION, GROUP, VERSION
 from headgate.resources.schema.builders import (
     GVK,
@@ -54,7 +54,7 @@ def _paths(resource: InspectResource) -> list[tuple[str, Any]]:
     }
     parts = resource.subresources.items()
     return [
-        *(operations[verb] for verb in resource.verbs),
+        *(operations[verb] for verb in resource.verbs if verb != WATCH),  # a watch has the path of the list
         *((f"{every}/{{name}}/{name}", _operation("get", part.kind, "get")) for name, part in parts),
     ]
 

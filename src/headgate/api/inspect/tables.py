@@ -1,14 +1,16 @@
 """The tables of the inspect API for `kubectl get` (`meta.k8s.io/v1` Table)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.api import responses
 from headgate.api.inspect.resource import Columns
 
 
-def table(columns: Columns, objects: Sequence[Any], api: str) -> dict[str, Any]:
-    """Return a Table with a row for each object; `api` is the version of meta.k8s.io."""
+def table(
+    columns: Columns, objects: Sequence[Any], api: str, metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a Table with a row for each object; `api` is the version of meta.k8s.io, `metadata` that of the list."""
     titles = [responses.column("Name", "Name.", format="name"), *(responses.column(*column[:2]) for column in columns)]
     rows = [
         {
@@ -17,4 +19,4 @@ def table(columns: Columns, objects: Sequence[Any], api: str) -> dict[str, Any]:
         }
         for obj in objects
     ]
-    return responses.table(titles, rows, api)
+    return responses.table(titles, rows, api, metadata)

@@ -18,7 +18,8 @@ async def _get(call: InspectCall) -> TrafficGraph | None:
 
 
 async def _list(call: InspectCall) -> TrafficGraphList:
-    return TrafficGraphList(items=await _graphs(call, GRAPHS))
+    names = [name for name in GRAPHS if call.path.selected in ("", name)]
+    return TrafficGraphList(items=await _graphs(call, names))
 
 
 async def _graphs(call: InspectCall, names: Sequence[str]) -> tuple[TrafficGraph, ...]:
@@ -53,4 +54,5 @@ TRAFFIC_GRAPHS = InspectResource(
         ("Reason", "Why there is no traffic.", lambda graph: graph.status.reason or NONE),
     ),
     spans_namespaces=True,
+    makes_selected=True,
 )

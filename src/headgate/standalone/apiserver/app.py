@@ -206,7 +206,7 @@ class _Api:
         if tuple(parts[1:]) in self_subject_reviews.REVIEWS:
             return await _review(request, rest[0])
         if computed := COMPUTED_GROUPS.get((group, version)):
-            return await computed.answer(self._handlers, request, computed.parse(rest))
+            return await computed.answer(self._handlers, request, computed.parse(rest, request.query_params))
         raise no_such_path()
 
 

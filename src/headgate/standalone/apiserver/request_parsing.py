@@ -23,7 +23,6 @@ from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
 _LONGEST_MANAGER = 128
-_LONGEST_NUMBER = 18  # digits of a 64-bit number
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 # Log options that are not supported; logs are stored without timestamps.
 _NO_LOG_OPTIONS = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime", "stream")
@@ -92,21 +91,13 @@ def selector(query: Mapping[str, str], target: PathTarget) -> Predicate:
     return (lambda obj: all(test(obj) for test in tests)) if tests else everything
 
 
-def int_parameter(query: Mapping[str, str], name: str) -> int | None:
-    """Parse a query parameter as an integer of 0 or more; None when it is absent or empty. Raises ApiError 400."""
-    text = query.get(name, "")
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
-        raise ApiError(400, f"{name}: Invalid value: {text[:100]!r}: must be an integer greater than or equal to 0")
-    return int(text) if text else None
-
-
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
     """Check that a list at resource version `current` satisfies the request.
 
     Raises ApiError 504 if the request needs a newer version, and 410 if it requests exactly an older version, because
     the store lists only the current objects.
     """
-    requested = int_parameter(query, "resourceVersion") or current
+    requested = responses.int_parameter(query, "resourceVersion") or current
     if requested > current:
         raise ApiError(504, f"Too large resource version: {requested}, current: {current}", reason="Timeout")
     if query.get("resourceVersionMatch") == "Exact" and requested != current:
@@ -126,7 +117,7 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
         container=container_name(query.get("container", ""), pod),
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),
-        tail_lines=int_parameter(query, "tailLines"),
+        tail_lines=responses.int_parameter(query, "tailLines"),
     )
 
 

@@ -26,7 +26,6 @@ from headgate.standalone.apiserver.request_parsing import (
     ResourcePath,
     check_resource_version,
     dry_run,
-    int_parameter,
     log_options,
     media_type,
     read_object,
@@ -96,7 +95,7 @@ class ResourceApi:
         """Return a page of objects and the list's metadata. All pages have the resource version of the first page."""
         query, kind = request.query_params, target.served.kind
         selects = selector(query, target)
-        limit = int_parameter(query, "limit") or 0
+        limit = responses.int_parameter(query, "limit") or 0
         try:
             listing = await self._objects.store.list(kind.group, kind.kind, target.namespace)
         except StoreError as error:
@@ -118,7 +117,7 @@ class ResourceApi:
 
     def _watch(self, request: Request, target: PathTarget, renderer: Renderer) -> Response:
         query = request.query_params
-        since = int_parameter(query, "resourceVersion") or None
+        since = responses.int_parameter(query, "resourceVersion") or None
         initial = query.get("sendInitialEvents")
         options = WatchOptions(
             since=None if initial == "true" else since,
@@ -126,7 +125,7 @@ class ResourceApi:
             name=target.name or selected_name(query.get("fieldSelector", "")),
             bookmarks=responses.query_flag(query, "allowWatchBookmarks"),
             initial_end=initial == "true" and responses.query_flag(query, "allowWatchBookmarks"),
-            seconds=min(int_parameter(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
+            seconds=min(responses.int_parameter(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
         )
         lines = watch(self._objects.store, target, options, renderer.events())
         return StreamResponse(lines, self._closing, media_type=responses.JSON)

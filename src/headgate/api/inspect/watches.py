@@ -1,0 +1,226 @@
+"""Watches of the inspect API: the objects of a path are computed at most once a second while clients watch it.
+
+All watchers of a path share its computation. A watcher gets what changed since the objects that it has, so a slow reader skips states.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from headgate.api.status import ApiError
+from headgate.errors import HeadgateError
+from headgate.latest import Latest
+
+PERIOD_S = 1.0
+"""The least number of seconds between two computations of a path."""
+REST = 9  # a computation is followed by a pause of this multiple of its time, so that it takes at most a tenth of a processor
+MOST_PATHS = 100
+"""The number of paths, with their queries, that are watched at the same time."""
+CHECK_S = 10.0
+"""The time after which the permission of a watcher is checked again, as long as an allowed review is cached. Bookmarks follow."""
+LONGEST_S = 3600.0
+_END_OF_INITIAL = "k8s.io/initial-events-end"
+_DIGEST_BYTES = 8
+_log = logging.getLogger(__name__)
+
+Identity: TypeAlias = tuple[str | int, ...]
+"""What distinguishes an object from the others of its resource; begins with its namespace and name."""
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+Authorize: TypeAlias = Callable[[], Awaitable[None]]
+"""Checks a permission. Raises ApiError."""
+
+
+class Objects:
+    """The objects of a path at one time, and their encoding. `version` is a digest of all of them."""
+
+    def __init__(self, several: Sequence[Any], identity: Callable[[Any], Identity]) -> None:
+        self.objects: Mapping[Identity, Any] = {identity(obj): obj for obj in several}
+        self.encoded: Mapping[Identity, bytes] = {key: msgspec.json.encode(obj) for key, obj in self.objects.items()}
+
+    @cached_property
+    def version(self) -> str:
+        """The resource version of the list."""
+        digest = blake2b(digest_size=_DIGEST_BYTES)
+        for key in sorted(self.encoded):
+            digest.update(self.encoded[key])
+        return digest.hexdigest()
+
+    def since(self, before: "Objects") -> Sequence[tuple[EventType, Identity]]:
+        """Return the events that lead from `before` to these objects, sorted by object."""
+        changed: list[tuple[Identity, EventType]] = [
+            (key, "DELETED") for key in before.encoded.keys() - self.encoded.keys()
+        ]
+        for key, content in self.encoded.items():
+            if (old := before.encoded.get(key)) != content:
+                changed.append((key, "ADDED" if old is None else "MODIFIED"))
+        return [(type, key) for key, type in sorted(changed)]
+
+
+NOTHING = Objects((), lambda _: ())
+Read: TypeAlias = Callable[[], Coroutine[Any, Any, Objects]]
+
+
+class Form(NamedTuple):
+    """The form in which a client accepts objects. Forms with the same `name` render alike; one without a name is plain JSON."""
+
+    name: str
+    render: Callable[[Any], Mapping[str, Any]]
+
+
+class WatchOptions(NamedTuple):
+    """The options of a watch. If the objects have the `version`, the client has them; otherwise they are sent first.
+
+    Events are sent of objects that `selects` accepts. `kind` has the fields of bookmarks besides metadata. With `initial_end`, a
+    bookmark follows the first objects; with `bookmarks`, one after `CHECK_S` again and again. `authorize` checks the permission of the client.
+    """
+
+    form: Form
+    kind: Mapping[str, str]
+    selects: Callable[[Identity], bool] = lambda _: True
+    version: str = ""
+    bookmarks: bool = False
+    initial_end: bool = False
+    seconds: float = LONGEST_S
+    authorize: Authorize | None = None
+
+
+class _Poll:
+    """The objects of a path while it is watched, and the lines that its watchers share."""
+
+    def __init__(self, read: Read, first: Objects) -> None:
+        self.watchers = 0
+        self.objects: Latest[Objects] = Latest(first)
+        self.failure: ApiError | None = None
+        self._read = read
+        self._lines: dict[tuple[str, str], Sequence[tuple[Identity, bytes]]] = {}
+        self.task = asyncio.create_task(self._run(), name="a watched path of the inspect API")
+
+    async def _run(self) -> None:
+        """Compute the objects until canceled, or until that fails."""
+        loop = asyncio.get_running_loop()
+        pause = PERIOD_S
+        try:
+            while True:
+                await asyncio.sleep(pause)
+                began = loop.time()
+                objects = await self._read()
+                if objects.version != self.objects.get().version:
+                    self._lines.clear()
+                    self.objects.set(objects)
+                pause = max(PERIOD_S, REST * (loop.time() - began))
+        except HeadgateError as error:
+            self._fail(error if isinstance(error, ApiError) else ApiError(503, str(error)))
+        except Exception:  # noqa: BLE001  a bug ends the watches of one path, not the server
+            _log.exception("bug: a watched path of the inspect API failed")
+            self._fail(ApiError(500, "Internal error occurred: this is a bug in headgate; its log has the details"))
+
+    def _fail(self, error: ApiError) -> None:
+        self.failure = error
+        self.objects.replace(self.objects.get())
+
+    def events(self, before: Objects, options: WatchOptions) -> bytes:
+        """Return the events that lead from `before` to the current objects, as lines of JSON."""
+        form, now = options.form, self.objects.get()
+        if before is now:
+            return b""
+        shared = before.version, form.name
+        if shared not in self._lines:
+            self._lines[shared] = [
+                (key, _line(type, before if type == "DELETED" else now, key, form)) for type, key in now.since(before)
+            ]
+        return b"".join([line for key, line in self._lines[shared] if options.selects(key)])
+
+
+def _line(type: EventType, of: Objects, key: Identity, form: Form) -> bytes:
+    content = msgspec.json.encode(form.render(of.objects[key])) if form.name else of.encoded[key]
+    return b'{"type":"' + type.encode() + b'","object":' + content + b"}\n"
+
+
+class Watches:
+    """The watched paths. A path is computed from its first watcher on, until the last one leaves."""
+
+    def __init__(self) -> None:
+        self._polls: dict[Hashable, _Poll] = {}
+        self._first: dict[Hashable, asyncio.Task[Objects]] = {}
+
+    async def watch(self, path: Hashable, read: Read, options: WatchOptions) -> AsyncGenerator[bytes]:
+        """Return a stream of events as lines of JSON. Raises HeadgateError, ApiError 429."""
+        first, poll = NOTHING, self._polls.get(path)
+        if poll is None or poll.failure:
+            if len(self._polls) >= MOST_PATHS:
+                raise ApiError(429, f"{MOST_PATHS} different paths of the inspect API are watched; close other watches")
+            first = await self._compute(path, read)
+        return self._stream(path, read, first, options)
+
+    async def _compute(self, path: Hashable, read: Read) -> Objects:
+        """Compute the objects of a path once for all clients that wait for its first ones."""
+        task = self._first.get(path)
+        if task is None:
+            task = self._first[path] = asyncio.create_task(read())
+            task.add_done_callback(lambda done: self._computed(path, done))
+        return await asyncio.shield(task)
+
+    def _computed(self, path: Hashable, done: asyncio.Task[Objects]) -> None:
+        del self._first[path]
+        if not done.cancelled():
+            done.exception()  # without a client that still waits, asyncio would log it as never retrieved
+
+    async def _stream(self, path: Hashable, read: Read, first: Objects, options: WatchOptions) -> AsyncGenerator[bytes]:
+        poll = self._polls.get(path)
+        if poll is None or poll.failure:
+            poll = self._polls[path] = _Poll(read, first)
+        poll.watchers += 1
+        try:
+            async with contextlib.aclosing(_events(poll, options)) as events:
+                async for piece in events:
+                    if piece:
+                        yield piece
+        finally:
+            poll.watchers -= 1
+            if not poll.watchers:
+                poll.task.cancel()
+            if self._polls.get(path) is poll and (poll.failure or not poll.watchers):
+                del self._polls[path]
+
+
+async def _events(poll: _Poll, options: WatchOptions) -> AsyncGenerator[bytes]:
+    """Yield the events of a watch. After an ERROR, which a failure or a lost permission causes, there are no more."""
+    now = asyncio.get_running_loop().time
+    end, check = now() + options.seconds, now() + CHECK_S
+    held = poll.objects.get()
+    if held.version != options.version:
+        yield poll.events(NOTHING, options)
+    if options.initial_end:
+        yield _bookmark(options, held, annotations={_END_OF_INITIAL: "true"})
+    try:
+        while now() < end:
+            changed = poll.objects.next_change()
+            before, held = held, poll.objects.get()
+            yield poll.events(before, options)
+            if poll.failure:
+                raise poll.failure
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(end, check) - now()):
+                    await changed.wait()
+            if now() >= check:
+                check = now() + CHECK_S
+                if options.authorize:
+                    await options.authorize()
+                if options.bookmarks:
+                    yield _bookmark(options, held)
+    except ApiError as error:
+        yield _event("ERROR", error.status())
+
+
+def _bookmark(options: WatchOptions, objects: Objects, **metadata: Any) -> bytes:
+    return _event("BOOKMARK", {**options.kind, "metadata": {"resourceVersion": objects.version, **metadata}})
+
+
+def _event(type: str, obj: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": type, "object": obj}) + b"\n"
