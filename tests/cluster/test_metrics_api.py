@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.api.inspect.inspect_fakes import FakeMesh
+from tests.api.inspect.inspect_fakes import FakeMesh, proxy
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, add_idle_pod, stored
 from tests.api.request_header_ca import credential_of
 from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer, controller
@@ -53,11 +53,12 @@ OF_DEFAULT = (
 
 
 class RegisteredMetrics:
-    """A metrics server that is registered in a cluster."""
+    """A metrics server that is registered in a cluster. Its inspect API shows `mesh`."""
 
-    def __init__(self, cluster: KubeApiServer, port: int) -> None:
+    def __init__(self, cluster: KubeApiServer, port: int, mesh: FakeMesh) -> None:
         self.cluster = cluster
         self.port = port
+        self.mesh = mesh
         self.cluster_wide: set[tuple[str, str]] = set()
 
     async def through(self, user: str, path: str) -> tuple[int, Any]:
@@ -85,6 +86,23 @@ class RegisteredMetrics:
         finally:
             connection.close()
         return answer.status, json.loads(content) if content.startswith(b"{") else content.decode()
+
+    @contextlib.asynccontextmanager
+    async def watching(self, user: str, path: str) -> AsyncIterator[asyncio.StreamReader]:
+        """Watch a path through the API server as a user; the reader begins after the head of the response."""
+        trust = ssl.create_default_context(cafile=str(self.cluster.root / "api.crt"))
+        reader, writer = await asyncio.open_connection("localhost", self.cluster.port, ssl=trust)
+        head = ("GET {} HTTP/1.1", "host: localhost", f"authorization: Bearer {ADMIN}", f"impersonate-user: {user}")
+        writer.write("\r\n".join((head[0].format(path), *head[1:], "", "")).encode())
+        try:
+            assert b" 200 " in await reader.readline()
+            while (await reader.readline()).strip():
+                pass
+            yield reader
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     def allow(
         self, user: str, *resources: str, namespace: str = "default", group: str = "traffic.metrics.k8s.io"
@@ -175,13 +193,11 @@ async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[Registe
     store = await stored()
     for name in ("idle-1", "idle-2"):
         await add_idle_pod(store, name)
-    front = Latest(await read_request_header_config(cluster.api()))
+    front, mesh = Latest(await read_request_header_config(cluster.api())), FakeMesh()
     app = create_aggregated_app(
         Handlers(
             MetricsApi(store, FakeSource(FLOWS)),
-            InspectApi(
-                FakeMesh(), asyncio.Event(), lambda: [Family("headgate_proxies", "gauge", "Proxies.", [Line(2)])]
-            ),
+            InspectApi(mesh, asyncio.Event(), lambda: [Family("headgate_proxies", "gauge", "Proxies.", [Line(2)])]),
         ),
         front,
         DelegatedAuthorizer(cluster.api()),
@@ -189,7 +205,7 @@ async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[Registe
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(own)), front))
-        found = RegisteredMetrics(cluster, port)
+        found = RegisteredMetrics(cluster, port, mesh)
         try:
             with _published(cluster, own.pem, port):
                 await found.ready()
@@ -307,6 +323,35 @@ async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metr
             "explanations",
         ):
             assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
+
+
+async def test_changes_are_streamed_through_the_api_server_to_users_that_may_watch(metrics: RegisteredMetrics) -> None:
+    """The API server itself decides about the verb `watch`, and about the selected name."""
+    path = f"{INSPECT}/namespaces/watched/proxies"
+    metrics.cluster.namespace("watched")
+    metrics.allow("wanda", "proxies", namespace="watched", group="inspect.headgate.dev")
+    await metrics.settled("wanda", path)
+    metrics.mesh.rows = [*metrics.mesh.rows, proxy("watched", "w", held=1), proxy("watched", "other")]
+    async with (
+        asyncio.timeout(60),
+        metrics.watching("wanda", f"{path}?watch=1&fieldSelector=metadata.name%3Dw") as stream,
+    ):
+        first = await _event(stream)
+        metrics.mesh.rows = [*metrics.mesh.rows[:3], proxy("watched", "w")]
+        events = [first, await _event(stream)]
+    states = [
+        (event["type"], event["object"]["metadata"]["name"], event["object"]["status"]["state"]) for event in events
+    ]
+    assert states == [("ADDED", "w", "Lagging"), ("MODIFIED", "w", "InSync")]
+    for way in (metrics.through, metrics.past):
+        assert (await way("wanda", f"{INSPECT}/proxies?watch=1"))[0] == 403
+
+
+async def _event(stream: asyncio.StreamReader) -> Any:
+    """Return the next event of a chunked response."""
+    while not (line := await stream.readline()).startswith(b"{"):
+        assert line
+    return json.loads(line)
 
 
 async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: RegisteredMetrics) -> None:

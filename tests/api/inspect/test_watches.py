@@ -167,15 +167,16 @@ async def test_watchers_of_a_path_share_its_computations_which_end_with_the_last
             events = await stack.enter_async_context(lines(watched.client, path))
             assert len(await take(events, 2)) == 2
         assert watched.mesh.reads == 1
-    tasks = {task.get_name() for task in asyncio.all_tasks() if not task.cancelling()}
-    assert "a watched path of the inspect API" not in tasks
+    computing = [task for task in asyncio.all_tasks() if task.get_name() == "a watched path of the inspect API"]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*computing, return_exceptions=True)
 
 
 async def test_a_slow_reader_skips_states(watched: WatchedMesh) -> None:
-    async def read() -> watches.Objects:
-        return watches.Objects(watched.mesh.proxies(), lambda row: (row.metadata.namespace, row.metadata.name))
+    async def read() -> watches.WatchedObjects:
+        return watches.WatchedObjects(watched.mesh.proxies(), lambda row: (row.metadata.namespace, row.metadata.name))
 
-    options = watches.WatchOptions(watches.Form("", lambda obj: obj), {})
+    options = watches.WatchRequest(watches.Form("", lambda obj: obj), {})
     async with contextlib.aclosing(await watches.Watches().watch("proxies", read, options)) as pieces:
         assert (await anext(pieces)).count(b"\n") == 3
         for held in (1, 2, 3):

@@ -24,7 +24,7 @@ from headgate.api.inspect.resource import (
     InspectSources,
 )
 from headgate.api.inspect.tables import table
-from headgate.api.inspect.watches import LONGEST_S, Form, Identity, Objects, Watches, WatchOptions
+from headgate.api.inspect.watches import LONGEST_S, Form, Identity, WatchedObjects, Watches, WatchRequest
 from headgate.api.selectors import field_selector
 from headgate.api.status import ApiError, method_not_allowed, not_found
 from headgate.errors import HeadgateError, NotFound
@@ -109,7 +109,7 @@ async def _answer(call: InspectCall) -> Response:
         raise not_found(resource.plural, GROUP, path.name)
     metadata: Mapping[str, Any] = {}
     if path.verb == "list":
-        version, selects = Objects(_items(shown), resource.identity).version, _selection(call)
+        version, selects = WatchedObjects(_items(shown), resource.identity).version, _selection(call)
         metadata = {"resourceVersion": version}
         items = tuple(obj for obj in _items(shown) if selects(resource.identity(obj)))
         shown = structs.replace(shown, metadata=metadata, items=items)
@@ -129,7 +129,7 @@ async def _watch(call: InspectCall, form: responses.Representation) -> Response:
     """Stream the changes to the objects of a path. Raises HeadgateError, ApiError 400."""
     path, resource, query = call.path, call.path.resource, call.query
 
-    async def read() -> Objects:
+    async def read() -> WatchedObjects:
         respond: Get | None = resource.get if path.name else resource.list
         if respond is None:
             raise AssertionError("unreachable: parse_path rejects a path without a function")
@@ -138,12 +138,12 @@ async def _watch(call: InspectCall, form: responses.Representation) -> Response:
         except NotFound:
             shown = None
         objects = () if shown is None else [shown] if path.name else _items(shown)
-        return Objects(objects, resource.identity)
+        return WatchedObjects(objects, resource.identity)
 
     first_events = query.get("sendInitialEvents") == "true"
     bookmarks = responses.query_flag(query, "allowWatchBookmarks")
     seconds = responses.int_parameter(query, "timeoutSeconds") or LONGEST_S
-    options = WatchOptions(
+    options = WatchRequest(
         form=_form(resource, form),
         kind={"kind": resource.kind, "apiVersion": API_VERSION},
         selects=_selection(call),

@@ -30,13 +30,13 @@ _DIGEST_BYTES = 8
 _log = logging.getLogger(__name__)
 
 Identity: TypeAlias = tuple[str | int, ...]
-"""What distinguishes an object from the others of its resource; begins with its namespace and name."""
+"""What distinguishes an object in the list of its resource; begins with its namespace and name."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Authorize: TypeAlias = Callable[[], Awaitable[None]]
 """Checks a permission. Raises ApiError."""
 
 
-class Objects:
+class WatchedObjects:
     """The objects of a path at one time, and their encoding. `version` is a digest of all of them."""
 
     def __init__(self, several: Sequence[Any], identity: Callable[[Any], Identity]) -> None:
@@ -51,7 +51,7 @@ class Objects:
             digest.update(self.encoded[key])
         return digest.hexdigest()
 
-    def since(self, before: "Objects") -> Sequence[tuple[EventType, Identity]]:
+    def since(self, before: "WatchedObjects") -> Sequence[tuple[EventType, Identity]]:
         """Return the events that lead from `before` to these objects, sorted by object."""
         changed: list[tuple[Identity, EventType]] = [
             (key, "DELETED") for key in before.encoded.keys() - self.encoded.keys()
@@ -62,8 +62,8 @@ class Objects:
         return [(type, key) for key, type in sorted(changed)]
 
 
-NOTHING = Objects((), lambda _: ())
-Read: TypeAlias = Callable[[], Coroutine[Any, Any, Objects]]
+NOTHING = WatchedObjects((), lambda _: ())
+Read: TypeAlias = Callable[[], Coroutine[Any, Any, WatchedObjects]]
 
 
 class Form(NamedTuple):
@@ -73,8 +73,8 @@ class Form(NamedTuple):
     render: Callable[[Any], Mapping[str, Any]]
 
 
-class WatchOptions(NamedTuple):
-    """The options of a watch. If the objects have the `version`, the client has them; otherwise they are sent first.
+class WatchRequest(NamedTuple):
+    """What a client watches. If the objects have the `version`, the client has them; otherwise they are sent first.
 
     Events are sent of objects that `selects` accepts. `kind` has the fields of bookmarks besides metadata. With `initial_end`, a
     bookmark follows the first objects; with `bookmarks`, one after `CHECK_S` again and again. `authorize` checks the permission of the client.
@@ -93,9 +93,9 @@ class WatchOptions(NamedTuple):
 class _Poll:
     """The objects of a path while it is watched, and the lines that its watchers share."""
 
-    def __init__(self, read: Read, first: Objects) -> None:
+    def __init__(self, read: Read, first: WatchedObjects) -> None:
         self.watchers = 0
-        self.objects: Latest[Objects] = Latest(first)
+        self.objects: Latest[WatchedObjects] = Latest(first)
         self.failure: ApiError | None = None
         self._read = read
         self._lines: dict[tuple[str, str], Sequence[tuple[Identity, bytes]]] = {}
@@ -124,9 +124,9 @@ class _Poll:
         self.failure = error
         self.objects.replace(self.objects.get())
 
-    def events(self, before: Objects, options: WatchOptions) -> bytes:
+    def events(self, before: WatchedObjects, request: WatchRequest) -> bytes:
         """Return the events that lead from `before` to the current objects, as lines of JSON."""
-        form, now = options.form, self.objects.get()
+        form, now = request.form, self.objects.get()
         if before is now:
             return b""
         shared = before.version, form.name
@@ -134,10 +134,10 @@ class _Poll:
             self._lines[shared] = [
                 (key, _line(type, before if type == "DELETED" else now, key, form)) for type, key in now.since(before)
             ]
-        return b"".join([line for key, line in self._lines[shared] if options.selects(key)])
+        return b"".join([line for key, line in self._lines[shared] if request.selects(key)])
 
 
-def _line(type: EventType, of: Objects, key: Identity, form: Form) -> bytes:
+def _line(type: EventType, of: WatchedObjects, key: Identity, form: Form) -> bytes:
     content = msgspec.json.encode(form.render(of.objects[key])) if form.name else of.encoded[key]
     return b'{"type":"' + type.encode() + b'","object":' + content + b"}\n"
 
@@ -147,18 +147,18 @@ class Watches:
 
     def __init__(self) -> None:
         self._polls: dict[Hashable, _Poll] = {}
-        self._first: dict[Hashable, asyncio.Task[Objects]] = {}
+        self._first: dict[Hashable, asyncio.Task[WatchedObjects]] = {}
 
-    async def watch(self, path: Hashable, read: Read, options: WatchOptions) -> AsyncGenerator[bytes]:
+    async def watch(self, path: Hashable, read: Read, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Return a stream of events as lines of JSON. Raises HeadgateError, ApiError 429."""
         first, poll = NOTHING, self._polls.get(path)
         if poll is None or poll.failure:
             if len(self._polls) >= MOST_PATHS:
                 raise ApiError(429, f"{MOST_PATHS} different paths of the inspect API are watched; close other watches")
             first = await self._compute(path, read)
-        return self._stream(path, read, first, options)
+        return self._stream(path, read, first, request)
 
-    async def _compute(self, path: Hashable, read: Read) -> Objects:
+    async def _compute(self, path: Hashable, read: Read) -> WatchedObjects:
         """Compute the objects of a path once for all clients that wait for its first ones."""
         task = self._first.get(path)
         if task is None:
@@ -166,18 +166,20 @@ class Watches:
             task.add_done_callback(lambda done: self._computed(path, done))
         return await asyncio.shield(task)
 
-    def _computed(self, path: Hashable, done: asyncio.Task[Objects]) -> None:
+    def _computed(self, path: Hashable, done: asyncio.Task[WatchedObjects]) -> None:
         del self._first[path]
         if not done.cancelled():
             done.exception()  # without a client that still waits, asyncio would log it as never retrieved
 
-    async def _stream(self, path: Hashable, read: Read, first: Objects, options: WatchOptions) -> AsyncGenerator[bytes]:
+    async def _stream(
+        self, path: Hashable, read: Read, first: WatchedObjects, request: WatchRequest
+    ) -> AsyncGenerator[bytes]:
         poll = self._polls.get(path)
         if poll is None or poll.failure:
             poll = self._polls[path] = _Poll(read, first)
         poll.watchers += 1
         try:
-            async with contextlib.aclosing(_events(poll, options)) as events:
+            async with contextlib.aclosing(_events(poll, request)) as events:
                 async for piece in events:
                     if piece:
                         yield piece
@@ -189,20 +191,20 @@ class Watches:
                 del self._polls[path]
 
 
-async def _events(poll: _Poll, options: WatchOptions) -> AsyncGenerator[bytes]:
+async def _events(poll: _Poll, request: WatchRequest) -> AsyncGenerator[bytes]:
     """Yield the events of a watch. After an ERROR, which a failure or a lost permission causes, there are no more."""
     now = asyncio.get_running_loop().time
-    end, check = now() + options.seconds, now() + CHECK_S
+    end, check = now() + request.seconds, now() + CHECK_S
     held = poll.objects.get()
-    if held.version != options.version:
-        yield poll.events(NOTHING, options)
-    if options.initial_end:
-        yield _bookmark(options, held, annotations={_END_OF_INITIAL: "true"})
+    if held.version != request.version:
+        yield poll.events(NOTHING, request)
+    if request.initial_end:
+        yield _bookmark(request, held, annotations={_END_OF_INITIAL: "true"})
     try:
         while now() < end:
             changed = poll.objects.next_change()
             before, held = held, poll.objects.get()
-            yield poll.events(before, options)
+            yield poll.events(before, request)
             if poll.failure:
                 raise poll.failure
             with contextlib.suppress(TimeoutError):
@@ -210,16 +212,16 @@ async def _events(poll: _Poll, options: WatchOptions) -> AsyncGenerator[bytes]:
                     await changed.wait()
             if now() >= check:
                 check = now() + CHECK_S
-                if options.authorize:
-                    await options.authorize()
-                if options.bookmarks:
-                    yield _bookmark(options, held)
+                if request.authorize:
+                    await request.authorize()
+                if request.bookmarks:
+                    yield _bookmark(request, held)
     except ApiError as error:
         yield _event("ERROR", error.status())
 
 
-def _bookmark(options: WatchOptions, objects: Objects, **metadata: Any) -> bytes:
-    return _event("BOOKMARK", {**options.kind, "metadata": {"resourceVersion": objects.version, **metadata}})
+def _bookmark(request: WatchRequest, objects: WatchedObjects, **metadata: Any) -> bytes:
+    return _event("BOOKMARK", {**request.kind, "metadata": {"resourceVersion": objects.version, **metadata}})
 
 
 def _event(type: str, obj: Mapping[str, Any]) -> bytes:
