@@ -1,7 +1,7 @@
 /** Numbers, shares, times and names as text for people. */
 
 /** What a table shows where there is no value. */
-export const NONE = "–";
+export const NONE = "-";
 
 const LOCALE = "en";
 const SECONDS = /** @type {const} */ ([

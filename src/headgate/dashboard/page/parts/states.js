@@ -25,7 +25,7 @@ export function Failed({ what, error }) {
     return html`<div class="state denied"><p class="state-title">You may not see ${what}</p><p>${error.message}</p></div>`;
   }
   return html`<div class="state failed" role="alert">
-    <p class="state-title">${capitalized(what)} can’t be read</p>
+    <p class="state-title">${capitalized(what)} can't be read</p>
     <p>${error?.message ?? ""} The page tries again.</p>
   </div>`;
 }

@@ -1,0 +1,148 @@
+"""The API behind a page in a browser: lists and objects of a test, with watches that the test can end or feed."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from aiohttp import web
+from tests.dashboard.running_dashboard import StaticToken
+from tests.kubernetes import http_server
+
+from headgate.dashboard.local import Address, serving
+from headgate.dashboard.server import PageSettings
+
+INSPECT = "/apis/inspect.headgate.dev/v1beta1"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class PageApi:
+    """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {}
+        self.errors: dict[str, int] = {}
+        self.denied: set[str] = set()
+        self.requested: list[str] = []
+        self.unwatched = asyncio.Event()
+        """Set when the last watch ends."""
+        self._watches: dict[str, set[asyncio.Queue[bytes | None]]] = {}
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request of the page."""
+        path = request.path
+        self.requested.append(request.path_qs)
+        if path == REVIEWS:
+            resource = (await request.json())["spec"]["resourceAttributes"]["resource"]
+            return web.json_response({"status": {"allowed": resource not in self.denied}}, status=201)
+        if code := self.errors.get(path, 0 if path in self.objects else 404):
+            return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        return web.json_response(self.objects[path])
+
+    def change(self, path: str, kind: str, obj: Mapping[str, Any]) -> None:
+        """Send an event to all watches on a path."""
+        self._send(path, json.dumps({"type": kind, "object": obj}).encode() + b"\n")
+
+    def fail(self, *paths: str) -> None:
+        """Let requests to paths fail with 503, and end their watches."""
+        for path in paths:
+            self.errors[path] = 503
+            self._send(path, None)
+
+    def _send(self, path: str, event: bytes | None) -> None:
+        for queue in self._watches.get(path, ()):
+            queue.put_nowait(event)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        watches = self._watches.setdefault(request.path, set())
+        watches.add(queue)
+        self.unwatched.clear()
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        try:
+            await response.prepare(request)
+            while event := await queue.get():
+                await response.write(event)
+        finally:
+            watches.remove(queue)
+            if not self.watched():
+                self.unwatched.set()
+        return response
+
+    def watched(self) -> set[str]:
+        """Return the paths with a watch."""
+        return {path for path, watches in self._watches.items() if watches}
+
+
+@contextlib.asynccontextmanager
+async def serving_page(api: PageApi) -> AsyncIterator[str]:
+    """Serve the dashboard in front of an API, and yield its URL."""
+    async with http_server.serving(api.answer) as upstream:
+        credentials = StaticToken((await upstream.connect()).host, "secret")
+        async with serving(credentials, PageSettings("kind-shop", "shop"), port=0, last=Address()) as address:
+            yield address.url()
+
+
+def mesh_status(**changes: Any) -> dict[str, Any]:
+    """Return the list with the MeshStatus of a healthy mesh with three proxies, with changes to its `status`."""
+    status = {
+        "healthy": True,
+        "problems": [],
+        "version": "0.1.0",
+        "startTime": "2026-01-01T00:00:00Z",
+        "proxies": {"total": 3, "inSync": 3, "lagging": 0, "refused": 0, "disconnected": 0},
+        "certificates": {"total": 3, "oldestIssueTime": None, "firstExpiryTime": None, "faults": 0},
+        "findings": {"errors": 0, "warnings": 0, "notes": 0},
+        "workloads": {"ready": 2, "wanted": 2, "unready": []},
+        "store": None,
+        "settings": {"mtls": "permissive", "access": "selected"},
+    }
+    return {
+        "items": [{"kind": "MeshStatus", "metadata": {"name": "mesh", "namespace": ""}, "status": status | changes}]
+    }
+
+
+def finding(name: str, severity: str = "Error") -> dict[str, Any]:
+    """Return a finding about a TrafficSplit."""
+    return {
+        "kind": "Finding",
+        "metadata": {"name": name, "namespace": "shop"},
+        "object": {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": name},
+        "severity": severity,
+        "reason": "BackendNotFound",
+        "field": "spec.backends[1].service",
+        "message": "Service shop/gone not found; create it",
+    }
+
+
+def node(name: str, **changes: Any) -> dict[str, Any]:
+    """Return a Service of a TrafficGraph."""
+    counts = {"pods": 1, "meshed": 1, "errors": 0, "warnings": 0}
+    return {"kind": "Service", "namespace": "shop", "name": name, "labels": {"app": name}} | counts | changes
+
+
+def edge(source: int, target: int, **changes: Any) -> dict[str, Any]:
+    """Return an edge of a TrafficGraph with 300 requests."""
+    counts = {"copy": False, "requests": 300, "failures": 0, "denied": 0, "exchanged": 300, "secured": 300}
+    tcp = {"connections": 0, "failedConnections": 0, "deniedConnections": 0, "bytes": None}
+    latencies = {"p50Microseconds": 1500, "p90Microseconds": 4400, "p99Microseconds": 10500}
+    return {"source": source, "target": target} | counts | tcp | latencies | changes
+
+
+def graph(nodes: list[Any], edges: list[Any], reason: str = "") -> dict[str, Any]:
+    """Return a TrafficGraph of Services over 30 seconds."""
+    status = {
+        "startTime": "2026-01-01T00:00:00Z",
+        "endTime": "2026-01-01T00:00:30Z",
+        "windowMilliseconds": 30_000,
+        "reason": reason,
+        "message": "",
+        "nodes": nodes,
+        "edges": edges,
+        "splits": [],
+        "mirrors": [],
+    }
+    return {"kind": "TrafficGraph", "metadata": {"name": "services", "namespace": ""}, "status": status}

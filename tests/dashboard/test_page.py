@@ -1,0 +1,339 @@
+"""The page in a browser: what a reader sees of each state of the API (R110)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.browser import chromium, needs_chromium
+from tests.dashboard.page_api import INSPECT, PageApi, edge, finding, graph, mesh_status, node, serving_page
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+MESH, FINDINGS, PROXIES = f"{INSPECT}/meshstatuses", f"{INSPECT}/findings", f"{INSPECT}/proxies"
+SERVICES = f"{INSPECT}/trafficgraphs/services"
+AXE = Path(__file__).parents[2] / "tools/page/node_modules/axe-core/axe.min.js"
+expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
+
+
+class OpenPage(NamedTuple):
+    """A page in a browser with its API."""
+
+    page: Page
+    api: PageApi
+    url: str
+    errors: list[str]
+
+    async def open(self, place: str = "") -> None:
+        """Open the page at a place of it, such as `/proxies`."""
+        await self.page.goto(f"{self.url}#{place}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opened(browser: Browser) -> AsyncIterator[OpenPage]:
+    """A page in front of a healthy mesh with two Services, none of which has failures."""
+    api, errors = PageApi(), list[str]()
+    api.objects = {
+        MESH: mesh_status(),
+        FINDINGS: {"objects": 5, "items": []},
+        PROXIES: {"items": [proxy("website-1")]},
+        SERVICES: graph([node("website"), node("cart")], [edge(0, 1)]),
+    }
+    async with serving_page(api) as url:
+        context = await browser.new_context()
+        page = await context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        # A policy that is violated is a message of the console.
+        page.on("console", lambda message: "Policy" in message.text and errors.append(message.text))
+        yield OpenPage(page, api, url, errors)
+        await context.close()
+    assert errors == []
+
+
+def proxy(name: str, **status: Any) -> dict[str, Any]:
+    """Return a sidecar that has acknowledged all its resources."""
+    certificate = {
+        "identity": f"spiffe://cluster.local/ns/shop/sa/{name}",
+        "issueTime": "2026-01-01T00:00:00Z",
+        "notAfterTime": "2999-01-02T00:00:00Z",
+        "message": "",
+    }
+    shown = {
+        "state": "InSync",
+        "message": "",
+        "lastAcknowledgedTime": "2026-01-01T00:00:00Z",
+        "types": [{"type": "clusters", "resources": 12, "held": 12}],
+        "refusals": [],
+        "lastRefusal": None,
+        "certificate": certificate,
+    }
+    metadata = {"name": name, "namespace": "shop"}
+    return {
+        "metadata": metadata,
+        "node": f"sidecar/shop/{name}",
+        "workloads": [],
+        "revision": "",
+        "status": shown | status,
+    }
+
+
+def rows(page: Page, table: str = "Services and the traffic that they received") -> Any:
+    return page.get_by_role("table", name=table).locator("tbody tr")
+
+
+async def test_the_health_line_says_what_the_mesh_has(opened: OpenPage) -> None:
+    unready = {
+        "object": {"kind": "Deployment", "namespace": "shop", "name": "cart"},
+        "ready": 0,
+        "wanted": 1,
+        "message": "CommandNotFound: x",
+    }
+    opened.api.objects[MESH] = mesh_status(
+        proxies={"total": 5, "inSync": 3, "lagging": 0, "refused": 2, "disconnected": 0},
+        workloads={"ready": 1, "wanted": 2, "unready": [unready]},
+        store={"writable": False, "message": "can't write the store", "failingSinceTime": None, "damaged": []},
+        findings={"errors": 1, "warnings": 2, "notes": 0},
+        problems=[{"reason": "StoreNotWritable", "message": "the disk is full", "object": None}],
+    )
+    await opened.open()
+    health = opened.page.get_by_role("region", name="Health of the mesh")
+    for text in (
+        "3 of 5 in sync",
+        "2 rejected a resource",
+        "1 of 2 ready",
+        "Deployment shop/cart: CommandNotFound: x",
+        "not writable",
+        "1 error, 2 warnings",
+        "StoreNotWritable the disk is full",
+    ):
+        await expect(health).to_contain_text(text)
+
+
+async def test_services_are_ordered_by_the_worst_and_have_the_numbers_of_the_api(opened: OpenPage) -> None:
+    opened.api.objects[SERVICES] = graph(
+        [node("good"), node("failing"), node("invalid", errors=1), {**node("10.0.0.7"), "kind": "Outside"}],
+        [
+            edge(3, 0, requests=1200, p99Microseconds=900, exchanged=1200, secured=0),
+            edge(0, 1, requests=200, failures=50, denied=7),
+            edge(2, 1, requests=100, failures=25, p99Microseconds=1_050_000, bytes=60_000),
+            edge(0, 1, copy=True, requests=9999, failures=9999),
+        ],
+    )
+    await opened.open()
+    await expect(rows(opened.page)).to_have_count(3)
+    cells = [await row.locator("th, td").all_inner_texts() for row in await rows(opened.page).all()]
+    assert [" ".join(" ".join(row).split()) for row in cells] == [
+        "failing shop 10/s ✕ 75 % 1.05 s 2 kB/s ! 7 yes 1 none",
+        "invalid shop 0/s - - - 0 - 1 ✕ 1 error",
+        "good shop 40/s 100 % 900 µs - 0 ! not all 1 none",
+    ]
+
+
+async def test_an_event_changes_the_page_without_a_reload(opened: OpenPage) -> None:
+    await opened.open()
+    success = rows(opened.page).filter(has_text="cart")
+    await expect(success).to_contain_text("100 %")
+    opened.api.change(SERVICES, "MODIFIED", graph([node("website"), node("cart")], [edge(0, 1, failures=3)]))
+    await expect(success).to_contain_text("99 %")
+    opened.api.change(FINDINGS, "ADDED", finding("website"))
+    await expect(opened.page.get_by_text("Service shop/gone not found; create it")).to_be_visible()
+    opened.api.change(FINDINGS, "DELETED", finding("website"))
+    await expect(opened.page.get_by_text("Service shop/gone not found; create it")).to_have_count(0)
+
+
+async def test_filters_and_the_order_are_in_the_url(opened: OpenPage) -> None:
+    nodes = [node("website"), node("cart"), node("cart", namespace="test"), node("db", labels={"tier": "storage"})]
+    opened.api.objects[SERVICES] = graph(nodes, [edge(0, 1, failures=3), edge(0, 3, requests=900)])
+    await opened.open()
+    page = opened.page
+    await expect(rows(page)).to_have_count(4)
+    await page.get_by_label("Search", exact=True).fill("tier=storage")
+    await expect(rows(page)).to_have_count(1)
+    await page.get_by_label("Search", exact=True).fill("")
+    await page.get_by_label("Only failing").check()
+    await expect(rows(page)).to_have_count(1)
+    await page.get_by_label("Only failing").uncheck()
+    await page.get_by_role("button", name="Requests").click()
+    await expect(rows(page).first).to_contain_text("db")
+    assert page.url.endswith("#/?sort-services=-rate")
+    await page.reload()
+    await expect(rows(page).first).to_contain_text("db")
+
+
+async def test_a_chosen_namespace_and_window_are_requested(opened: OpenPage) -> None:
+    of_namespace = SERVICES.replace("/v1beta1/", "/v1beta1/namespaces/shop/")
+    opened.api.objects[of_namespace] = graph([node("cart")], [])
+    opened.api.objects[f"{INSPECT}/namespaces/shop/findings"] = {"objects": 1, "items": []}
+    await opened.open()
+    await opened.page.get_by_label("Namespace").select_option("shop")
+    await expect(rows(opened.page)).to_have_count(1)
+    await opened.page.get_by_label("Window").select_option("5 minutes")
+    await expect(rows(opened.page)).to_have_count(1)
+    assert f"{of_namespace}?window=5m" in opened.api.requested
+    assert opened.page.url.endswith("#/?namespace=shop&window=5m")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("NoTraffic", "No traffic in the last 30 s"),
+        ("NoSidecars", "Label the namespace headgate.dev/inject=true"),
+        ("NothingRouted", "The mesh has no Service yet"),
+    ],
+)
+async def test_an_empty_graph_says_why_and_what_to_do(opened: OpenPage, reason: str, text: str) -> None:
+    opened.api.objects[SERVICES] = graph([], [], reason)
+    await opened.open()
+    await expect(opened.page.get_by_text(text)).to_be_visible()
+
+
+async def test_a_lost_connection_keeps_the_values_and_says_that_they_are_not_current(opened: OpenPage) -> None:
+    await opened.open()
+    await expect(rows(opened.page)).to_have_count(2)
+    opened.api.fail(SERVICES, MESH, FINDINGS)
+    notice = opened.page.get_by_text("Not current.")
+    await expect(notice).to_be_visible()
+    await expect(rows(opened.page)).to_have_count(2)
+    opened.api.errors.clear()
+    await expect(notice).to_have_count(0)
+
+
+async def test_a_failed_request_says_what_the_api_says_and_is_repeated(opened: OpenPage) -> None:
+    opened.api.errors[SERVICES] = 503
+    await opened.open()
+    failure = opened.page.get_by_role("alert")
+    await expect(failure).to_contain_text("The traffic can't be read")
+    await expect(failure).to_contain_text(f"{SERVICES} is not available")
+    opened.api.errors.clear()
+    await expect(rows(opened.page)).to_have_count(2)
+
+
+async def test_what_the_caller_may_not_do_is_not_offered_and_a_denied_request_says_so(opened: OpenPage) -> None:
+    opened.api.denied.add("proxies")
+    opened.api.errors[MESH] = 403
+    await opened.open()
+    await expect(opened.page.get_by_text("You may not see the status of the mesh")).to_be_visible()
+    views = opened.page.get_by_role("navigation", name="Views").get_by_role("link")
+    await expect(views).to_have_text(["Overview", "Findings"])
+
+
+async def test_a_caller_without_rights_to_all_namespaces_begins_with_that_of_the_kubeconfig(opened: OpenPage) -> None:
+    opened.api.denied.add("trafficgraphs")
+    opened.api.errors[SERVICES] = 403
+    opened.api.objects[SERVICES.replace("/v1beta1/", "/v1beta1/namespaces/shop/")] = graph([node("cart")], [])
+    await opened.open()
+    await expect(rows(opened.page)).to_have_count(1)
+
+
+async def test_a_resource_without_a_watch_is_read_repeatedly(opened: OpenPage) -> None:
+    await opened.page.route("**/*watch=true*", lambda route: route.fulfill(status=405, json={"message": "no watch"}))
+    await opened.open()
+    await expect(rows(opened.page)).to_have_count(2)
+    opened.api.objects[SERVICES] = graph([node("website")], [])
+    await expect(rows(opened.page)).to_have_count(1)
+
+
+async def test_proxies_show_envoys_words_beside_the_object_to_blame(opened: OpenPage) -> None:
+    refusal = {
+        "type": "routes",
+        "resource": "outbound/shop/website/80",
+        "message": "bad regex: missing ]",
+        "object": {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": "website"},
+        "rejectionTime": "2026-01-01T00:00:00Z",
+        "current": True,
+    }
+    lagging = proxy("cart-1", state="Lagging", message="waits", types=[{"type": "routes", "resources": 9, "held": 7}])
+    refused = proxy("website-2", state="Refused", refusals=[refusal])
+    opened.api.objects[PROXIES] = {"items": [proxy("website-1"), lagging, refused]}
+    await opened.open("/proxies")
+    names = rows(opened.page, "Proxies").locator("th")
+    await expect(names).to_have_text(["website-2 shop", "cart-1 shop", "website-1 shop"])
+    await expect(rows(opened.page, "Proxies").filter(has_text="cart-1")).to_contain_text("7 of 9")
+    rejected = opened.page.get_by_role("list", name="Rejected resources")
+    for text in ("TrafficSplit shop/website", "shop/website-2", "Envoy says: bad regex: missing ]"):
+        await expect(rejected).to_contain_text(text)
+
+
+async def test_findings_are_filtered_by_severity_and_text(opened: OpenPage) -> None:
+    items = [finding("note", "Note"), finding("warning", "Warning"), finding("error")]
+    opened.api.objects[FINDINGS] = {"objects": 5, "items": items}
+    await opened.open("/findings")
+    cards = opened.page.get_by_role("listitem").filter(has_text="BackendNotFound")
+    await expect(cards).to_have_count(3)
+    await expect(cards.first).to_contain_text("TrafficSplit shop/error")
+    await opened.page.get_by_label("Severity").select_option("Notes")
+    await expect(cards).to_have_count(1)
+    await opened.page.get_by_label("Search").fill("none of them")
+    await expect(opened.page.get_by_text("No finding matches the filter")).to_be_visible()
+
+
+async def test_a_newer_server_offers_a_reload(opened: OpenPage) -> None:
+    await opened.page.route(
+        "**/v1beta1/findings*",
+        lambda route: route.fulfill(status=200, json={"objects": 1, "items": []}, headers={"headgate-page": "other"}),
+    )
+    await opened.open()
+    await expect(opened.page.get_by_text("headgate has a newer version of this page.")).to_be_visible()
+
+
+async def test_a_reader_with_a_keyboard_reaches_the_content(opened: OpenPage) -> None:
+    await opened.open("/findings")
+    await expect(opened.page.get_by_text("No findings")).to_be_visible()
+    await opened.page.keyboard.press("Tab")
+    await expect(opened.page.get_by_text("Skip to the content")).to_be_focused()
+    await opened.page.keyboard.press("Enter")
+    await expect(opened.page.locator("main")).to_be_focused()
+    assert opened.page.url.endswith("#/findings")
+
+
+@pytest.mark.parametrize("place", ["", "/proxies", "/findings", "/unknown"])
+async def test_the_page_fits_a_phone(opened: OpenPage, place: str) -> None:
+    opened.api.objects[FINDINGS] = {"objects": 5, "items": [finding("a-name-without-any-space" * 4)]}
+    await opened.page.set_viewport_size({"width": 390, "height": 800})
+    await opened.open(place)
+    await expect(opened.page.locator("main .finding, main table, main .state").first).to_be_visible()
+    assert await opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core (tools/check_page.py installs it with npm)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_violation(opened: OpenPage, scheme: Any) -> None:
+    opened.api.objects[MESH] = mesh_status(findings={"errors": 1, "warnings": 1, "notes": 0})
+    opened.api.objects[FINDINGS] = {
+        "objects": 5,
+        "items": [finding("a"), finding("b", "Warning"), finding("c", "Note")],
+    }
+    failing = graph([node("website", warnings=1), node("cart", errors=1)], [edge(0, 1, failures=20, denied=3)])
+    opened.api.objects[SERVICES] = failing
+    await opened.page.emulate_media(color_scheme=scheme)
+    for place in ("", "/proxies", "/findings"):
+        await opened.open(place)
+        await expect(opened.page.locator("main .finding, main table").first).to_be_visible()
+        await opened.page.evaluate(AXE.read_text())
+        report = await opened.page.evaluate("axe.run()")
+        violations = {v["id"]: [n["html"] for n in v["nodes"]] for v in report["violations"]}
+        assert violations == {}, json.dumps(violations, indent=2)
+
+
+async def test_a_hidden_page_has_no_streams(opened: OpenPage) -> None:
+    await opened.open()
+    await expect(rows(opened.page)).to_have_count(2)
+    assert opened.api.watched()
+    await opened.page.evaluate(
+        "Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    async with asyncio.timeout(60):
+        await opened.api.unwatched.wait()
+    opened.api.objects[SERVICES] = graph([node("website")], [])
+    await opened.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(rows(opened.page)).to_have_count(1)
