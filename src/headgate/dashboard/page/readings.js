@@ -23,8 +23,8 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 const POLL_MS = 3_000;
 const COALESCE_MS = 100;
-/** Statuses of an API that has the resource, and no watch on it. */
-const NO_WATCH = new Set([400, 405, 406, 501]);
+/** Statuses of an API that has no watch on the resource, or of a caller who may only read it. */
+const NO_WATCH = new Set([400, 403, 405, 406, 501]);
 
 /** @type {Reading<any>} */
 const LOADING = { state: "loading", value: undefined, error: null, updated: 0 };
