@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -132,7 +132,7 @@ def edge(source: int, target: int, **changes: Any) -> dict[str, Any]:
     return {"source": source, "target": target} | counts | tcp | latencies | changes
 
 
-def graph(nodes: list[Any], edges: list[Any], reason: str = "") -> dict[str, Any]:
+def graph(nodes: list[Any], edges: list[Any], reason: str = "", splits: Sequence[Any] = ()) -> dict[str, Any]:
     """Return a TrafficGraph of Services over 30 seconds."""
     status = {
         "startTime": "2026-01-01T00:00:00Z",
@@ -142,7 +142,7 @@ def graph(nodes: list[Any], edges: list[Any], reason: str = "") -> dict[str, Any
         "message": "",
         "nodes": nodes,
         "edges": edges,
-        "splits": [],
+        "splits": splits,
         "mirrors": [],
     }
     return {"kind": "TrafficGraph", "metadata": {"name": "services", "namespace": ""}, "status": status}

@@ -120,21 +120,33 @@ async def test_the_health_line_says_what_the_mesh_has(opened: OpenPage) -> None:
 
 async def test_services_are_ordered_by_the_worst_and_have_the_numbers_of_the_api(opened: OpenPage) -> None:
     opened.api.objects[SERVICES] = graph(
-        [node("good"), node("failing"), node("invalid", errors=1), {**node("10.0.0.7"), "kind": "Outside"}],
+        [
+            *(node("good"), node("failing"), node("invalid", errors=1), node("10.0.0.7", kind="Outside")),
+            *(node("caller", kind="Deployment"), node("good-v1")),
+        ],
         [
             edge(3, 0, requests=1200, p99Microseconds=900, exchanged=1200, secured=0),
             edge(0, 1, requests=200, failures=50, denied=7),
             edge(2, 1, requests=100, failures=25, p99Microseconds=1_050_000, bytes=60_000),
             edge(0, 1, copy=True, requests=9999, failures=9999),
         ],
+        splits=[
+            {
+                "object": {},
+                "service": 0,
+                "match": "",
+                "backends": [{"service": 5, "requests": 900}, {"service": 0, "requests": 300}],
+            }
+        ],
     )
     await opened.open()
-    await expect(rows(opened.page)).to_have_count(3)
+    await expect(rows(opened.page)).to_have_count(4)
     cells = [await row.locator("th, td").all_inner_texts() for row in await rows(opened.page).all()]
     assert [" ".join(" ".join(row).split()) for row in cells] == [
         "failing shop 10/s ✕ 75 % 1.05 s 2 kB/s ! 7 yes 1 none",
         "invalid shop 0/s - - - 0 - 1 ✕ 1 error",
         "good shop 40/s 100 % 900 µs - 0 ! not all 1 none",
+        "good-v1 shop 30/s by split - - - 0 - 1 none",
     ]
 
 

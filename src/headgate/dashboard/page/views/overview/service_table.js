@@ -39,12 +39,9 @@ function columns(milliseconds) {
       title: "Requests",
       number: true,
       largestFirst: true,
-      hint: "Requests a second, or opened TCP connections a second",
-      cell: (row) =>
-        row.requests || !row.connections
-          ? rate(row.requests, milliseconds)
-          : `${rate(row.connections, milliseconds)} TCP`,
-      sort: ({ requests, connections }) => requests + connections,
+      hint: "Requests a second; opened TCP connections a second; requests that a split of another Service sent here",
+      cell: (row) => rateCell(row, milliseconds),
+      sort: ({ requests, connections, split }) => requests + connections + split,
     },
     {
       id: "success",
@@ -101,6 +98,19 @@ function columns(milliseconds) {
 /** @param {ServiceRow} row */
 function nameCell({ node }) {
   return html`<span class="object-name">${node.name}</span>${" "}<span class="quiet">${node.namespace}</span>`;
+}
+
+/**
+ * @param {ServiceRow} row
+ * @param {number} milliseconds
+ */
+function rateCell({ requests, connections, split }, milliseconds) {
+  const parts = [
+    requests || !(connections || split) ? rate(requests, milliseconds) : "",
+    connections ? `${rate(connections, milliseconds)} TCP` : "",
+    split ? `${rate(split, milliseconds)} by split` : "",
+  ];
+  return parts.filter(Boolean).join(", ");
 }
 
 /** @param {ServiceRow} row */

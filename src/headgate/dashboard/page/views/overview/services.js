@@ -18,30 +18,43 @@
  * @property {number} denied
  * @property {number} connections
  * @property {number} failedConnections
+ * @property {number} split requests that splits of other services sent to it
  * @property {number | null} p99
  * @property {number | null} bytes
  * @property {boolean | null} isSecured
  */
 
 /**
- * Return a row for each node that is called or can be called.
+ * Return a row for each Service, and for each other node that was called. The remaining nodes are callers only.
  *
  * @param {GraphStatus} graph
  * @returns {ServiceRow[]}
  */
-export function serviceRows({ nodes, edges }) {
-  const rows = nodes.map((node, index) => rowOf(node, index, edges));
-  return rows.filter(({ node }) => node.kind !== "Outside").sort((left, right) => compare(rank(right), rank(left)));
+export function serviceRows({ nodes, edges, splits }) {
+  const incoming = Map.groupBy(edges, ({ target }) => target);
+  const shares = new Map();
+  for (const { service: root, backends } of splits) {
+    for (const { service, requests } of backends) {
+      if (service !== root) shares.set(service, (shares.get(service) ?? 0) + requests);
+    }
+  }
+  const rows = nodes.flatMap((node, index) =>
+    node.kind === "Service" || incoming.has(index)
+      ? [rowOf(node, index, incoming.get(index) ?? [], shares.get(index) ?? 0)]
+      : [],
+  );
+  return rows.sort((left, right) => compare(rank(right), rank(left)));
 }
 
 /**
  * @param {GraphNode} node
  * @param {number} index
- * @param {GraphEdge[]} edges
+ * @param {GraphEdge[]} calls the edges to the node
+ * @param {number} split
  * @returns {ServiceRow}
  */
-function rowOf(node, index, edges) {
-  const incoming = edges.filter(({ target, copy }) => target === index && !copy);
+function rowOf(node, index, calls, split) {
+  const incoming = calls.filter(({ copy }) => !copy);
   const sum = (/** @type {(edge: GraphEdge) => number} */ value) =>
     incoming.reduce((total, edge) => total + value(edge), 0);
   const latencies = incoming.map(({ p99Microseconds }) => p99Microseconds).filter((value) => value !== null);
@@ -54,6 +67,7 @@ function rowOf(node, index, edges) {
     denied: sum((edge) => edge.denied + edge.deniedConnections),
     connections: sum((edge) => edge.connections),
     failedConnections: sum((edge) => edge.failedConnections),
+    split,
     p99: latencies.length ? Math.max(...latencies) : null,
     bytes: incoming.some(({ bytes }) => bytes !== null) ? sum((edge) => edge.bytes ?? 0) : null,
     isSecured: exchanged ? sum((edge) => edge.secured) === exchanged : null,
@@ -65,10 +79,10 @@ function rowOf(node, index, edges) {
  *
  * @param {ServiceRow} row
  */
-function rank({ node, requests, failures, denied, connections, failedConnections }) {
+function rank({ node, requests, failures, denied, connections, failedConnections, split }) {
   const total = requests + connections;
   const failing = total ? (failures + failedConnections) / total : 0;
-  return [failing, node.errors, denied, node.warnings, total];
+  return [failing, node.errors, denied, node.warnings, total + split];
 }
 
 /**

@@ -1,0 +1,94 @@
+"""The dashboard of a running mesh: the address that `headgate up` prints, and the page that a browser shows of it (R110)."""
+
+import http.client
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest_asyncio
+from playwright.async_api import Page, expect
+from tests.browser import chromium, needs_chromium
+from tests.e2e.manifests import endpoints, service_manifest, split_manifest
+from tests.e2e.running_mesh import RunningMesh
+from tests.headgate_program import command
+from tests.ports import free_port
+
+INSPECT = "/apis/inspect.headgate.dev/v1beta1"
+expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
+
+
+@pytest_asyncio.fixture
+async def page(mesh: RunningMesh) -> AsyncIterator[Page]:
+    """The page that `headgate up` serves, in a browser."""
+    async with chromium() as browser:
+        opened = await browser.new_page()
+        await opened.goto(mesh.ready["dashboard"])
+        yield opened
+
+
+def login(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """Return a connection to a dashboard and the cookie of a browser that has opened its URL."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc)
+    connection.request("GET", f"/?{parts.query}")
+    response = connection.getresponse()
+    response.read()
+    return connection, response.headers["set-cookie"].partition(";")[0]
+
+
+def proxies(url: str) -> list[str]:
+    """Return the nodes of the proxies, read through a dashboard."""
+    connection, cookie = login(url)
+    connection.request("GET", f"{INSPECT}/proxies", headers={"cookie": cookie})
+    items = json.loads(connection.getresponse().read())["items"]
+    connection.close()
+    return sorted(proxy["node"] for proxy in items)
+
+
+def test_the_command_prints_the_url_of_the_running_headgate(mesh: RunningMesh) -> None:
+    done = mesh.headgate("dashboard", "--no-browser")
+    assert (done.returncode, done.stdout) == (0, f"{mesh.ready['dashboard']}\n")
+
+
+def test_the_command_serves_a_page_of_its_own_on_a_chosen_port_until_it_is_stopped(mesh: RunningMesh) -> None:
+    port = free_port()
+    words = ["dashboard", "--no-browser", "--port", str(port), "--state", str(mesh.state)]
+    with subprocess.Popen([*command(), *words], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        assert url.startswith(f"http://127.0.0.1:{port}/?token=")
+        assert proxies(url) == proxies(mesh.ready["dashboard"])
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+
+
+@needs_chromium
+async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace: str, page: Page) -> None:
+    """A finding appears when its cause does, without a reload, and goes with it."""
+    status = json.loads(mesh.kubectl("get", "--raw", f"{INSPECT}/meshstatuses/mesh"))["status"]
+    total = status["proxies"]["total"]
+    health = page.get_by_role("region", name="Health of the mesh")
+    await expect(health).to_contain_text(f"of {total} in sync")
+
+    await page.goto(mesh.ready["dashboard"].partition("?")[0] + f"#/findings?namespace={namespace}")
+    await expect(page.get_by_text("No findings")).to_be_visible()
+    mesh.apply(
+        service_manifest("website", {"http": 8080}),
+        endpoints("website", {}),
+        split_manifest("website", "website", {"gone": 1}),
+        namespace=namespace,
+    )
+    card = page.get_by_role("listitem").filter(has_text=f"TrafficSplit {namespace}/website")
+    await expect(card).to_contain_text("spec.backends[0].service")
+    mesh.delete("trafficsplit/website", namespace)
+    await expect(card).to_have_count(0)
+
+
+@needs_chromium
+async def test_the_page_lists_each_proxy(mesh: RunningMesh, page: Page) -> None:
+    await page.get_by_role("link", name="Proxies", exact=True).click()
+    rows = page.get_by_role("table", name="Proxies").locator("tbody tr")
+    await expect(rows).to_have_count(len(proxies(mesh.ready["dashboard"])))
+    await expect(rows.filter(has_text="gateway").filter(has_text="headgate-system")).to_contain_text("in sync")
