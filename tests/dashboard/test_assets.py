@@ -50,7 +50,11 @@ def test_no_source_writes_html_or_code_from_text(path: Path) -> None:
 
 
 def test_no_file_names_another_origin() -> None:
-    names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml", "http://website"}  # of SVG, of HTML, an example
+    names = {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xhtml",
+        "http://website",
+    }  # of SVG, of HTML, an example
     texts = [PAGE / "index.html", *OWN, *PAGE.rglob("style/*.css")]
     origins = {url for path in texts for url in re.findall(r"https?://[\w./-]+", path.read_text())}
     assert origins - names == set()
