@@ -45,6 +45,7 @@ from benchmarks import (
     spread,
     starts,
     statuses,
+    traffic_graphs,
 )
 
 SMALLEST_LONGEST_S = 300
@@ -77,6 +78,7 @@ BENCHMARKS: Mapping[str, tuple[str, Benchmark]] = {
     "issuance": ("certificates for 1000 proxies, and a new root certificate for all", issuance),
     "ingest": ("the reports of 200 and of 2,000 proxies", ingest),
     "metrics-api": ("answers of the metrics API with 5,000 pods", metrics_api),
+    "traffic-graphs": ("the traffic graph of 5,000 workloads, and 50 clients that watch a list", traffic_graphs),
     "metrics-cost": ("the cost of traffic metrics in a proxy", metrics_cost),
     "sidecars": ("a request with no sidecar, with one, with two, and with two and mutual TLS", sidecars),
     "sidecar_memory": ("memory and start time of a sidecar, by the number of Services", sidecar_memory),

@@ -5,8 +5,9 @@ the calling pod by the most labels, and the target is the called Service. A pod 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
+from typing import TypeAlias
 
 from msgspec import structs
 
@@ -25,7 +26,11 @@ from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, Reading
 from headgate.telemetry.counters.histogram import merged, percentiles
 
 _GROUPS = {names.kind: names.group for names in reversed(NAMES)}
+_TARGET = 32  # the bits of a target and of whether there are copies, in the key of an edge
+_TARGETS = (1 << _TARGET) - 1
 _NO_SEVERITIES: Counter[Severity] = Counter()
+_Sums: TypeAlias = list[int]
+"""The sum of the counters on an edge, that of the counters of flows over mutual TLS, and the latencies of each flow."""
 
 
 def traffic_graph(name: str, reading: Reading, world: ObjectGraph, facts: MeshFacts) -> TrafficGraph:
@@ -89,17 +94,6 @@ def empty_reason(milliseconds: int, world: ObjectGraph, facts: MeshFacts, namesp
     return "NoTraffic", f"no proxy{where} reported a request in the last {window}; send one, or choose a longer window"
 
 
-class _Sums:
-    """The sums of the flows on one edge; `secured` has the counters of those over mutual TLS."""
-
-    __slots__ = ("counters", "latencies", "secured")
-
-    def __init__(self) -> None:
-        self.counters = 0
-        self.latencies: list[int] = []
-        self.secured = 0
-
-
 class _Graph:
     """The graph of one Reading while it is made."""
 
@@ -110,18 +104,22 @@ class _Graph:
         self._world = world
         self._facts = facts
         self._divided = DividedTraffic(facts)
-        self._ends: dict[Peer, Ref] = {}
-        self._services: dict[str, Ref] = {}
-        self._edges: defaultdict[tuple[Ref, Ref, bool], _Sums] = defaultdict(_Sums)
+        self._numbers: dict[Ref, int] = {}
+        self._ends: dict[Peer, int] = {}
+        self._services: dict[str, int] = {}
+        self._edges: dict[int, _Sums] = {}
         self._called: defaultdict[Called, int] = defaultdict(int)
 
     def made(self) -> TrafficGraph:
         """Return the graph."""
         self._add_flows()
-        refs = sorted(self._refs(), key=attrgetter("namespace", "kind", "name"))
+        self._add_idle_nodes()
+        refs = sorted(self._numbers, key=attrgetter("namespace", "kind", "name"))
         indexes = {ref: index for index, ref in enumerate(refs)}
+        positions = [indexes[ref] for ref in self._numbers]
         rows = sorted(
-            (indexes[source], indexes[target], copy, sums) for (source, target, copy), sums in self._edges.items()
+            (_edge_key(positions[key >> _TARGET], positions[(key & _TARGETS) >> 1], key & 1), sums)
+            for key, sums in self._edges.items()
         )
         reading = self._reading
         milliseconds = round(reading.window * 1000)
@@ -129,7 +127,7 @@ class _Graph:
         divided = self._divided if self._by_service else DividedTraffic(MeshFacts(None))
 
         def index(service: str) -> int:
-            return indexes[self._service(service)]
+            return positions[self._service(service)]
 
         status = TrafficGraphStatus(
             start_time=timestamp(reading.end - reading.window),
@@ -138,7 +136,7 @@ class _Graph:
             reason=reason,
             message=message,
             nodes=tuple(self._nodes(refs)),
-            edges=tuple([_edge(*row) for row in rows]),
+            edges=tuple([_edge(key, sums) for key, sums in rows]),
             splits=tuple(divided.splits(self._called, index)),
             mirrors=tuple(divided.mirrored(self._called, index)),
         )
@@ -148,23 +146,29 @@ class _Graph:
         """Add each flow to its edge. Add those that splits and mirrors need to what was called."""
         ends, edges, roots = self._ends, self._edges, self._divided.roots
         for flow, counts in self._reading.flows.items():
-            if not counts.counters:
+            counters = counts.counters
+            if not counters:
                 continue
-            source = ends.get(flow.source) or self._end(flow.source)
-            sums = edges[source, self._target(flow), flow.copy]
-            sums.counters += counts.counters
-            if counts.latency:
-                sums.latencies.append(counts.latency)
-            if flow.secured:
-                sums.secured += counts.counters
+            source = ends.get(flow.source)
+            key = _edge_key(self._end(flow.source) if source is None else source, self._target(flow), flow.copy)
+            sums = edges.get(key)
+            if sums is None:
+                edges[key] = [counters, counters if flow.secured else 0, counts.latency]
+            else:
+                sums[0] += counters
+                sums[1] += counters if flow.secured else 0
+                sums.append(counts.latency)
             if flow.copy or flow.service in roots:
-                called = Called(PortRef(flow.service, flow.port), flow.backend, flow.copy)
-                self._called[called] += counts.counters
+                self._called[Called(PortRef(flow.service, flow.port), flow.backend, flow.copy)] += counters
 
-    def _end(self, peer: Peer) -> Ref:
+    def _number(self, ref: Ref) -> int:
+        """Return the number of a node, in the order in which the nodes occur."""
+        return self._numbers.setdefault(ref, len(self._numbers))
+
+    def _end(self, peer: Peer) -> int:
         """Return the node of a pod or of a peer outside the mesh."""
         if peer not in self._ends:
-            self._ends[peer] = self._node_of(peer)
+            self._ends[peer] = self._number(self._node_of(peer))
         return self._ends[peer]
 
     def _node_of(self, peer: Peer) -> Ref:
@@ -174,26 +178,31 @@ class _Graph:
         service = self._world.closest_service(pod) if self._by_service else None
         return service or self._world.workload_of(pod)
 
-    def _target(self, flow: Flow) -> Ref:
+    def _target(self, flow: Flow) -> int:
         """Return the called Service or the workload that answered; between workloads, the Service if none answered."""
         if flow.service and (self._by_service or flow.destination == NO_PEER):
-            return self._services.get(flow.service) or self._service(flow.service)
+            number = self._services.get(flow.service)
+            return self._service(flow.service) if number is None else number
         if self._by_service and (behind := self._world.services_behind(flow)):
-            return behind[0]
+            return self._number(behind[0])
         return self._end(flow.destination)
 
-    def _service(self, name: str) -> Ref:
+    def _service(self, name: str) -> int:
         if name not in self._services:
-            self._services[name] = Ref(SERVICE, *name.split("/", 1))
+            self._services[name] = self._number(Ref(SERVICE, *name.split("/", 1)))
         return self._services[name]
 
-    def _refs(self) -> set[Ref]:
-        """Return the nodes: those of edges, splits and mirrors, and all that have a sidecar."""
-        refs = {end for source, target, _ in self._edges for end in (source, target)}
-        if not self._by_service:
-            return refs.union(ref for ref, mesh in self._world.workloads.items() if mesh.meshed)
-        refs.update(info.ref for info in self._world.of(SERVICE) if self._world.mesh(info.ref).meshed)
-        return refs.union(map(self._service, self._divided.services))
+    def _add_idle_nodes(self) -> None:
+        """Add the nodes of splits and mirrors, and all that have a sidecar."""
+        world = self._world
+        if self._by_service:
+            refs = (info.ref for info in world.of(SERVICE) if world.mesh(info.ref).meshed)
+            for service in self._divided.services:
+                self._service(service)
+        else:
+            refs = (ref for ref, mesh in world.workloads.items() if mesh.meshed)
+        for ref in refs:
+            self._number(ref)
 
     def _nodes(self, refs: Iterable[Ref]) -> Iterator[GraphNode]:
         world, has_findings = self._world, bool(self._facts.findings)
@@ -219,38 +228,33 @@ class _Graph:
         return Counter(finding.reason.severity for obj in about for finding in self._facts.findings.get(obj, ()))
 
 
-def _edge(source: int, target: int, copy: bool, sums: _Sums) -> GraphEdge:  # noqa: FBT001  a field of the result
-    counts = Counts(0, sums.counters)
-    success, failures, connections = counts.success, counts.failure, counts.connections
-    is_denied = counts.is_denied
-    denied = counts.denied if is_denied else 0
-    requests = success + failures + denied
-    total = requests + connections
-    p50, p90, p99 = _latencies(sums.latencies, success + failures)
-    all_are_secured = sums.secured == sums.counters
-    unsent = (
-        0 if all_are_secured else counts.count(UNSENT) - (Counts(0, sums.secured).count(UNSENT) if sums.secured else 0)
-    )
+def _edge_key(source: int, target: int, copy: int) -> int:
+    """Return one number for both nodes of an edge and whether it has copies: a dict finds numbers faster than tuples."""
+    return source << _TARGET | target << 1 | copy
+
+
+def _edge(key: int, sums: _Sums) -> GraphEdge:
+    all_counters, of_secured, *latencies = sums
+    counts, secured = Counts(0, all_counters), Counts(0, of_secured)
+    failures, denied, connections, unreached = counts.failure, counts.denied, counts.connections, counts.unreached
+    answered = counts.success + failures
+    requests = answered + denied
+    latency = latencies[0] if len(latencies) == 1 else merged(latencies, answered)
+    p50, p90, p99 = [round(second * 1e6) for second in percentiles(latency, SHARES)] or (None, None, None)
     return GraphEdge(
-        source=source,
-        target=target,
-        copy=copy,
+        source=key >> _TARGET,
+        target=(key & _TARGETS) >> 1,
+        copy=bool(key & 1),
         requests=requests,
         failures=failures,
         denied=denied,
         connections=connections,
-        failed_connections=counts.unreached,
-        denied_connections=counts.denied_connections if is_denied else 0,
+        failed_connections=unreached,
+        denied_connections=counts.denied_connections,
         p50_microseconds=p50,
         p90_microseconds=p90,
         p99_microseconds=p99,
-        bytes=counts.count(SENT) + counts.count(RECEIVED) if connections or counts.unreached else None,
-        exchanged=total - unsent,
-        secured=total if all_are_secured else exchanged(sums.secured) if sums.secured else 0,
+        bytes=counts.count(SENT) + counts.count(RECEIVED) if connections or unreached else None,
+        exchanged=requests + connections - counts.count(UNSENT) + secured.count(UNSENT),
+        secured=exchanged(of_secured) if of_secured else 0,
     )
-
-
-def _latencies(histograms: Sequence[int], requests: int) -> Sequence[int | None]:
-    """Return the percentiles in microseconds, each None without a response."""
-    seconds = percentiles(histograms[0] if len(histograms) == 1 else merged(histograms, requests), SHARES)
-    return [round(second * 1e6) for second in seconds] or (None, None, None)
