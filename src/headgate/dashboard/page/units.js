@@ -11,13 +11,26 @@ const SECONDS = /** @type {const} */ ([
   ["s", 1],
 ]);
 
+// toLocaleString makes a formatter each time, which takes 50 µs: 0.3 s for a graph with 1,000 edges.
+const COUNTS = new Intl.NumberFormat(LOCALE);
+/** Formats with at most so many digits after the point. */
+const DECIMALS = [0, 1, 2].map((digits) => new Intl.NumberFormat(LOCALE, { maximumFractionDigits: digits }));
+
+/**
+ * @param {number} value
+ * @param {number} most digits after the point
+ */
+function decimal(value, most) {
+  return /** @type {Intl.NumberFormat} */ (DECIMALS[most]).format(value);
+}
+
 /**
  * Return a count with separators: `12,345`.
  *
  * @param {number} value
  */
 export function count(value) {
-  return value.toLocaleString(LOCALE);
+  return COUNTS.format(value);
 }
 
 /**
@@ -26,7 +39,7 @@ export function count(value) {
  * @param {number} value
  */
 export function digits(value) {
-  return value.toLocaleString(LOCALE, { maximumFractionDigits: value >= 100 ? 0 : value >= 10 ? 1 : 2 });
+  return decimal(value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }
 
 /**
@@ -50,7 +63,7 @@ export function percent(part, whole) {
   const value = (100 * part) / whole;
   const bounded = part === whole ? value : Math.min(value, 99.99);
   const shown = part === 0 ? bounded : Math.max(bounded, 0.01);
-  return `${shown.toLocaleString(LOCALE, { maximumFractionDigits: 2 })} %`;
+  return `${decimal(shown, 2)} %`;
 }
 
 /**
