@@ -97,6 +97,7 @@ PROGRAMS = (
     "tests/kubernetes/test_cert_manager.py::test_a_request_is_created_answered_and_deleted",
     "tests/cli/traffic/test_completion.py",
     "tests/cli/traffic/test_kubectl.py",
+    "tests/dashboard/test_graph.py",
     "tests/dashboard/test_graph_modules.py",
     "tests/proxy_programs/test_files.py",
     "tests/redirection/test_iptables.py",

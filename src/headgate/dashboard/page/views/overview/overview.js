@@ -9,6 +9,7 @@ import { Empty, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
 import { duration } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
+import { OverviewGraph } from "./graph.js";
 import { Health } from "./health.js";
 import { ServiceTable } from "./service_table.js";
 import { isFailing, matching, serviceRows } from "./services.js";
@@ -63,16 +64,16 @@ function Traffic() {
         <${CheckField} name="failing" label="Only failing" />
       </div>
     </div>
-    <${Read} reading=${reading} what="the traffic">${() => graph && html`<${Services} graph=${graph} />`}<//>
+    <${Read} reading=${reading} what="the traffic">${() => graph && html`<${Services} graph=${graph} object=${reading.value} />`}<//>
   </section>`;
 }
 
-/** @param {{graph: GraphStatus}} properties */
-function Services({ graph }) {
+/** @param {{graph: GraphStatus, object: import("../../types.js").TrafficGraph}} properties */
+function Services({ graph, object }) {
   const { search = "", failing = "" } = place.value.query;
   const all = serviceRows(graph);
   const rows = matching(all, search).filter((row) => !failing || isFailing(row));
-  return html`${graph.reason ? html`<${NoTraffic} graph=${graph} />` : null}
+  return html`${graph.reason ? html`<${NoTraffic} graph=${graph} />` : html`<${OverviewGraph} graph=${object} />`}
     ${
       rows.length
         ? html`<${ServiceTable} rows=${rows} milliseconds=${graph.windowMilliseconds} />`
