@@ -66,6 +66,7 @@ LISTS = {
     "plane/made_objects.py": "the kinds that a Canary owns",
     "plane/status/work_queue.py": "the kinds with numbers of attached routes",
     "plane/plans.py": "the kinds that the role of headgate may only list",
+    "plane/traffic_graphs.py": "the kinds that a graph reads: pods, their owners, and what leads to them",
     "resources/gateway_api/features.py": "the core features of the conformance suite, of which some have the names of kinds",
     "resources/meta.py": "the kinds whose names are DNS labels (Kubernetes), below all rooms",
     "resources/pod_owners.py": "the controllers that name pods at random (Kubernetes)",
