@@ -45,6 +45,7 @@ from benchmarks import (
     spread,
     starts,
     statuses,
+    stored_windows,
     traffic_graphs,
 )
 
@@ -77,6 +78,7 @@ BENCHMARKS: Mapping[str, tuple[str, Benchmark]] = {
     "mirror": ("mirrored copies, and mirrors that hang", mirror),
     "issuance": ("certificates for 1000 proxies, and a new root certificate for all", issuance),
     "ingest": ("the reports of 200 and of 2,000 proxies", ingest),
+    "stored-windows": ("the stored windows of a day with 1,000 and 20,000 flows", stored_windows),
     "metrics-api": ("answers of the metrics API with 5,000 pods", metrics_api),
     "traffic-graphs": ("the traffic graph of 5,000 workloads, and 50 clients that watch a list", traffic_graphs),
     "metrics-cost": ("the cost of traffic metrics in a proxy", metrics_cost),

@@ -82,6 +82,10 @@ class TelemetryError(HeadgateError):
     """Traffic metrics are not available; the message says why."""
 
 
+class NoCounts(TelemetryError):
+    """There are no counts of the requested time. The message says of which times there are."""
+
+
 def expected_failure(error: BaseException) -> OSError | StoreError | None:
     """Return the OSError or StoreError behind an error; None if the error is a bug.
 

@@ -228,7 +228,8 @@ class StateStorage(Protocol):
 class Ports(NamedTuple):
     """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
 
-    Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
+    Without `state`, nothing is saved. `blocks` is the storage of the stored windows of traffic counts: 206 states of at most
+    100 MB in total. Without it, they are in memory only. `active` is True while this control plane holds the lease to write. A standby
     only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` has those
     of parts of the host about users' objects, for the statuses and Events of these objects. `unwritten` has further ones,
     about objects whose status belongs to another controller.
@@ -240,3 +241,4 @@ class Ports(NamedTuple):
     state: StateStorage | None = None
     findings: Sequence[Latest[tuple[Finding, ...]]] = ()
     unwritten: Sequence[Latest[tuple[Finding, ...]]] = ()
+    blocks: StateStorage | None = None

@@ -32,6 +32,7 @@ from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
 from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.receiver import Finders, Receiver
 from headgate.telemetry.reports import otlp, tap_records
+from headgate.telemetry.stored_blocks import BlockKeeper
 from headgate.telemetry.windows import Windows
 from headgate.xds.authentication import TokenVerifier
 from headgate.xds.fleet import Fleet
@@ -84,6 +85,7 @@ class ControlPlane:
             Finders(CallerFinder(loop.compiled, proxies.host.addresses), CallFinder(loop.compiled)),
             shares_clock=proxies.shares_clock,
         )
+        self._blocks = BlockKeeper(self.traffic.windows, ports.blocks)
         findings = (*ports.findings, *ports.unwritten)
         self.live_state = LiveState(
             ports.objects, feed, loop, self._fleet, Recorded(self.traffic.access, findings, controllers)
@@ -114,6 +116,7 @@ class ControlPlane:
         yield "audits of access", self._audit(auditor)
         yield "status", self._write_statuses(counted)
         yield "checkpoints", self._save_counts()
+        yield "stored windows", self._keep_blocks()
         yield "history", HistoryRecorder(self._ports, self.live_state).run()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
@@ -126,8 +129,10 @@ class ControlPlane:
         self._fleet.assume_configured()
         if storage := self._ports.state:
             await self.live_state.loop.mtls_migration.restore(storage)
+            await self._blocks.restore()
             self.traffic.restore(await load_checkpoint(storage))
             self._restored.set()
+        await self._blocks.keep()
         self._assumed.set()
         await self._server.start(address, certificate)
 
@@ -153,6 +158,11 @@ class ControlPlane:
         if self._ports.state:
             await self._restored.wait()
         await auditor.run()
+
+    async def _keep_blocks(self) -> None:
+        """Wait until this control plane serves proxies, since a standby counts nothing; then keep blocks of windows until canceled."""
+        await self._assumed.wait()
+        await self._blocks.run()
 
     async def _save_counts(self) -> None:
         """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""

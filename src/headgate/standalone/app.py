@@ -76,6 +76,7 @@ from headgate.xds.authentication import LocalTokens, load_signing_secret
 COMPONENT = "headgate"
 KEYS = "authority"  # the directory of the embedded authority's keys
 TOKEN_SECRET = "token-secret"  # noqa: S105  # the name of a file, not a secret
+TRAFFIC = "traffic"  # the directory of the stored windows of traffic counts
 
 log = logging.getLogger(__name__)
 _SCALING_WINDOW_S = 15.0  # as with a metrics server: short peaks don't scale
@@ -126,9 +127,8 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
             tasks.start(setup.journal.checkpoint_changes(), name="checkpoints of the store")
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(_issuer(options, state, setup.settings), setup.settings)
-        nginx, files = NginxGateways(state, events, setup.inherited, setup.node), StateFiles(state)
-        # The state directory's lock replaces leader election.
-        ports = Ports(store, events, Latest(value=True), None if options.ephemeral else files, [nginx.findings])
+        nginx = NginxGateways(state, events, setup.inherited, setup.node)
+        ports = _ports(setup, events, nginx, ephemeral=options.ephemeral)
         controllers = PredictedControllers(expected_objects, setup.sidecars)
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust, controllers=controllers)
         gateways = GatewayAddresses(store, setup.addresses)
@@ -176,6 +176,15 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         write_runtime_info(state, info)
         write_environment(state, info, Path(sys.prefix, "bin"))
         yield current
+
+
+def _ports(setup: Setup, events: EventRecorder, nginx: NginxGateways, *, ephemeral: bool) -> Ports:
+    """Return the ports of one machine. The state directory's lock replaces leader election."""
+    files = blocks = None
+    if not ephemeral:
+        (setup.state / TRAFFIC).mkdir(mode=0o700, exist_ok=True)
+        files, blocks = StateFiles(setup.state), StateFiles(setup.state / TRAFFIC)
+    return Ports(setup.store, events, Latest(value=True), files, [nginx.findings], blocks=blocks)
 
 
 async def _serve_networks(setup: Setup, live_state: LiveState, stack: AsyncExitStack, tasks: Background) -> None:

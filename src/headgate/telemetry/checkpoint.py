@@ -7,6 +7,7 @@ from different moments, requests would count twice or not at all.
 import asyncio
 import logging
 import time
+from math import inf
 
 import msgspec
 
@@ -56,6 +57,7 @@ async def write_checkpoints(receiver: Receiver, storage: StateStorage) -> None:
 class _CheckpointWriter:
     def __init__(self, receiver: Receiver, storage: StateStorage) -> None:
         self._receiver = receiver
+        self._receiver.windows.stored.durable_until = -inf
         self._storage = storage
         self._written = -1
         self._next = time.monotonic() + IDLE_INTERVAL_S
@@ -69,19 +71,21 @@ class _CheckpointWriter:
         Without requests, only the number of reports per proxy changes, so a write is less urgent. After `KEPT`
         seconds without requests, the windows are empty and Envoy has evicted all series, so nothing is written.
         """
-        changed, now = self._receiver.changed, time.monotonic()
+        changed, now, stored = self._receiver.changed, time.monotonic(), self._receiver.windows.stored
         if changed != self._written:
             self._idle_since = now
         elif not force and (now < self._next or now > self._idle_since + KEPT + IDLE_INTERVAL_S):
+            stored.durable_until = self._receiver.windows.now()  # the saved checkpoint has all counts
             return
         try:
-            await self._write_alone(await self._receiver.checkpoint())
+            saved = await self._receiver.checkpoint()
+            await self._write_alone(saved)
         except StoreError as error:
             if not self._failed:
                 log.warning("the traffic counts can't be saved, so they would start at 0 after a restart: %s", error)
             self._failed = True
         else:
-            self._written, self._failed = changed, False
+            self._written, self._failed, stored.durable_until = changed, False, saved.windows.at
         self._next = time.monotonic() + IDLE_INTERVAL_S
 
     async def _write_alone(self, saved: Checkpoint) -> None:

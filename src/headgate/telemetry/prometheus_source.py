@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
-from headgate.errors import TelemetryError
+from headgate.errors import NoCounts, TelemetryError
 from headgate.http_failures import describe
 from headgate.options import MeshOptions
+from headgate.resources.meta import timestamp
 from headgate.telemetry.counters.flows import Reading, Source
 from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.prometheus.samples import decode, query, read_samples
@@ -34,15 +35,14 @@ class Prometheus:
         self._fetch = fetch or _fetcher(url)
         self._clock = clock
 
-    async def read(self, seconds: float) -> Reading:
-        """Return a reading of the last `seconds`. Raises TelemetryError."""
-        end, window = self._clock(), min(seconds, KEPT)
-        content = await self._fetch(query(window), end)
-        return await asyncio.to_thread(_read, content, end, window, self._url)
-
-
-def _read(content: bytes, end: float, window: float, url: str) -> Reading:
-    return read_samples(decode(content, url), end, window, url)
+    async def read(self, seconds: float, end: float | None = None) -> Reading:
+        """Return a reading of the last `seconds`, or of those before `end` (seconds since the epoch). Raises TelemetryError."""
+        moment, window = self._clock() if end is None else end, min(seconds, KEPT)
+        content = await self._fetch(query(window), moment)
+        series = await asyncio.to_thread(decode, content, self._url)
+        if end is not None and not series:
+            raise NoCounts(f"the Prometheus {self._url} has no samples of headgate before {timestamp(end)}")
+        return await asyncio.to_thread(read_samples, series, moment, window, self._url)
 
 
 def _fetcher(url: str) -> Fetch:

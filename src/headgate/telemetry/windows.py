@@ -1,20 +1,25 @@
-"""Sliding windows over the traffic of the last 15 minutes, from the proxies' own reports (R85, R98).
+"""Sliding windows over the traffic of the last 15 minutes, and stored windows of a day, from the proxies' own reports (R85, R98).
 
-Time buckets use the monotonic clock; the wall clock only sets the end of a reading. A note about missing counts belongs
-to a time bucket, and each reading with that bucket includes the note.
+Time buckets use the monotonic clock; the wall clock only sets the end of a reading. Stored windows use the wall clock. A note
+about missing counts belongs to a time bucket and a stored window, and each reading with one of them includes the note.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 
-from headgate.resources.meta import Value
+from headgate import durations
+from headgate.errors import NoCounts
+from headgate.resources.meta import Value, timestamp
+from headgate.telemetry.counters.blocks import StoredWindow, WindowBlock, read_block
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow, FlowNumbers, Reading
 from headgate.telemetry.counters.sliding_sum import SlidingSum
+from headgate.telemetry.counters.stored_windows import ChosenWindows, StoredWindows, choose_windows
 from headgate.telemetry.counters.time_buckets import FINE, KEPT, TimeBucket, TimeBuckets
 from headgate.telemetry.prometheus.totals import Totals
 
@@ -24,11 +29,12 @@ TOO_MANY = f"requests that are not counted, because there were more than {MOST_F
 MOST_SUMS = 2  # The maximum number of window lengths whose sums are cached between queries.
 IDLE = 60.0  # Seconds after the last query until a cached sum is dropped.
 REUSE = 20  # A reading is reused for this multiple of the time that its computation took, at most for a second.
+UNCOUNTED = "seconds in this window without counts, in which headgate did not run"
 CHECKPOINT_BYTES = 16 << 20  # The limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved.
 
 
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
-    """Checkpoint of a time bucket. It began `age` seconds before `WindowsCheckpoint.at`, and lasts `length` seconds.
+    """Checkpoint of a time bucket or a stored window. It began `age` seconds before `WindowsCheckpoint.at`, and lasts `length` seconds.
 
     `records` has the packed counts of flows, and `notes` the numbers of events that made counts incomplete.
     """
@@ -40,11 +46,15 @@ class BucketCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class WindowsCheckpoint(Value, frozen=True, kw_only=True):
-    """The checkpoint of the windows, as of `at` (seconds since the epoch); `flows` comes from `FlowNumbers.encoded`."""
+    """The checkpoint of the windows, as of `at` (seconds since the epoch); `flows` comes from `FlowNumbers.encoded`.
+
+    `stored` has the stored windows that are not in a block yet.
+    """
 
     at: float
     flows: tuple[bytes, ...] = ()
     buckets: tuple[BucketCheckpoint, ...] = ()
+    stored: tuple[BucketCheckpoint, ...] = ()
 
 
 class Windows:
@@ -65,6 +75,7 @@ class Windows:
         self._clock = clock
         self._wall = wall
         self._shortest = shortest
+        self.stored = StoredWindows()
         self._flows = FlowNumbers(most_flows)
         self._buckets = TimeBuckets(clock())
         self._swept = clock() - SWEEP
@@ -85,23 +96,38 @@ class Windows:
             self._totals.add(flow, counts)
         number = self._flows.number(flow)
         if number is None:
-            self._buckets.current.notes[TOO_MANY] += counts.success + counts.failure + counts.denied
+            uncounted = counts.success + counts.failure + counts.denied
+            self._buckets.current.notes[TOO_MANY] += uncounted
+            self.stored.note(TOO_MANY, uncounted, self._wall())
         else:
             self._buckets.current.add(number, counts)
+            self.stored.add(number, counts, self._wall())
 
     def note(self, what: str, count: int = 1) -> None:
         """Add `count` events that made counts incomplete or late to the current bucket. `what` describes them."""
         self._advance()
         self._buckets.current.notes[what] += count
+        self.stored.note(what, count, self._wall())
         if self._totals:
             self._totals.note(what, count)
 
-    async def read(self, seconds: float) -> Reading:
+    def now(self) -> float:
+        """Return the wall-clock time, in seconds since the epoch."""
+        return self._wall()
+
+    def flow_of(self) -> Sequence[Flow | None]:
+        """Return the flows by the numbers in time buckets and in stored windows that are in no block."""
+        return self._flows.names()
+
+    async def read(self, seconds: float, end: float | None = None) -> Reading:
         """Return the flows of the last `seconds`, at least `shortest` and at most 900.
 
         Windows above two minutes begin up to 30 seconds later. The reading says which window was used. Two readings that are
-        at least a window apart have no request in common.
+        at least a window apart have no request in common. With an `end` (seconds since the epoch), return the flows of the
+        stored windows in the `seconds` before it. Raises NoCounts.
         """
+        if end is not None:
+            return await self._read_stored(end - seconds, end)
         self._advance()
         window = min(max(seconds, self._shortest), KEPT)
         async with self._reading:
@@ -113,9 +139,34 @@ class Windows:
                 self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
         return reading
 
+    async def choose(self, begin: float, end: float) -> list[ChosenWindows]:
+        """Return the stored windows between two times (seconds since the epoch), oldest first. Raises NoCounts.
+
+        A time is in windows of 10 s if it is less than an hour ago, and before in windows of a minute.
+        """
+        self.stored.advance(self._wall())
+        blocks = await asyncio.to_thread(self.stored.blocks, self.flow_of())
+        if chosen := choose_windows(blocks, begin, end):
+            return chosen
+        raise NoCounts(_no_counts(blocks, begin, end))
+
+    async def _read_stored(self, begin: float, end: float) -> Reading:
+        flows: dict[Flow, Counts] = {}
+        notes: Counter[str] = Counter()
+        windows: list[StoredWindow] = []
+        for chosen in await self.choose(begin, end):
+            windows += [chosen.block.windows[index] for index in chosen.indexes]
+            await asyncio.to_thread(_add_windows, flows, chosen)
+        for window in windows:
+            notes.update(window.notes)
+        if uncounted := uncounted_seconds(windows):
+            notes[UNCOUNTED] += uncounted
+        length = windows[-1].end - windows[0].start
+        return Reading(end=windows[-1].end, window=length, flows=flows, cut=messages(notes))
+
     def checkpoint(self) -> WindowsCheckpoint:
         """Return the windows for the checkpoint on disk."""
-        now = self._clock()
+        now, at = self._clock(), self._wall()
         buckets: list[BucketCheckpoint] = []
         room = CHECKPOINT_BYTES
         for bucket in reversed(list(self._buckets)):
@@ -124,7 +175,20 @@ class Windows:
                 break
             length, notes = bucket.end - bucket.start, dict(bucket.notes)
             buckets.append(BucketCheckpoint(age=now - bucket.start, length=length, records=records, notes=notes))
-        return WindowsCheckpoint(at=self._wall(), flows=self._flows.encoded(), buckets=tuple(reversed(buckets)))
+        return WindowsCheckpoint(
+            at=at,
+            flows=self._flows.encoded(),
+            buckets=tuple(reversed(buckets)),
+            stored=tuple(
+                BucketCheckpoint(
+                    age=at - bucket.start,
+                    length=bucket.end - bucket.start,
+                    records=bucket.packed(),
+                    notes=dict(bucket.notes),
+                )
+                for bucket in self.stored.buckets(at)
+            ),
+        )
 
     def restore(self, saved: WindowsCheckpoint) -> None:
         """Restore the counts of an earlier headgate. Call this before anything is counted."""
@@ -134,6 +198,14 @@ class Windows:
             start = now - bucket.age - away
             if start > now - KEPT:
                 self._buckets.put(TimeBucket(start, start + bucket.length, bucket.records, Counter(bucket.notes)))
+        starts = ((saved.at - bucket.age, bucket) for bucket in saved.stored)
+        self.stored.restore(
+            [
+                TimeBucket(start, start + bucket.length, bucket.records, Counter(bucket.notes))
+                for start, bucket in starts
+            ],
+            self._wall(),
+        )
 
     async def _read(self, window: float) -> Reading:
         now, end = self._clock(), self._wall()
@@ -173,4 +245,30 @@ def _cut(buckets: Iterable[TimeBucket]) -> tuple[str, ...]:
     notes: Counter[str] = Counter()
     for bucket in buckets:
         notes += bucket.notes
+    return messages(notes)
+
+
+def messages(notes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return notes about missing counts as messages."""
     return tuple(f"{what}: {count}" for what, count in sorted(notes.items()))
+
+
+def uncounted_seconds(windows: Sequence[StoredWindow]) -> int:
+    """Return the number of seconds between windows, which are oldest first."""
+    return round(sum(later.start - earlier.end for earlier, later in pairwise(windows)))
+
+
+def _add_windows(flows: dict[Flow, Counts], chosen: ChosenWindows) -> None:
+    for _, counts_of in read_block(chosen.block, chosen.indexes):
+        for flow, counts in counts_of.items():
+            before = flows.get(flow)
+            flows[flow] = before.plus(counts) if before else counts
+
+
+def _no_counts(blocks: Sequence[WindowBlock], begin: float, end: float) -> str:
+    if not blocks:
+        return "no window is stored yet: the first one ends at most 10 seconds after headgate has started"
+    return (
+        f"there are no counts of the {durations.formatted(end - begin)} before {timestamp(end)}; the stored windows begin at "
+        f"{timestamp(blocks[0].start)} and end at {timestamp(blocks[-1].end)}, without the times in which headgate did not run"
+    )

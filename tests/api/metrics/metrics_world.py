@@ -17,31 +17,36 @@ from tests.make.objects import (
     split,
 )
 
-from headgate.errors import TelemetryError
+from headgate.errors import NoCounts, TelemetryError
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer, Reading
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
 END = 1_900_000_000.0  # 2030-03-17T17:46:40Z
+DAY_S = 24 * 3600
 SHOP, WEB1, WEB2 = (Peer(pod=f"default/{name}") for name in ("shop-5d-b2b2b", "web-5d-c4c4c", "web-5d-d5d5d"))
 GATEWAY = Peer(outside="gateway")
 
 
 class FakeSource:
-    """A source of the given flows; `windows` records the requested windows in seconds."""
+    """A source of the given flows; `windows` records the requested windows in seconds, and `ends` their ends."""
 
     def __init__(self, flows: Mapping[Flow, Counts] | None = None, *, cut: tuple[str, ...] = ()) -> None:
         self.flows = flows or {}
         self.cut = cut
         self.windows: list[float] = []
+        self.ends: list[float | None] = []
         self.fails = ""
 
-    async def read(self, seconds: float) -> Reading:
+    async def read(self, seconds: float, end: float | None = None) -> Reading:
         self.windows.append(seconds)
+        self.ends.append(end)
         if self.fails:
             raise TelemetryError(self.fails)
-        return Reading(end=END, window=seconds, flows=self.flows, cut=self.cut)
+        if end is not None and end < END - DAY_S:
+            raise NoCounts("the stored windows begin later")
+        return Reading(end=min(end or END, END), window=seconds, flows=self.flows, cut=self.cut)
 
 
 def requests(success: int, failure: int = 0, *, ms: float = 10.5) -> Counts:

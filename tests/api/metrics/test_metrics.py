@@ -336,6 +336,19 @@ async def test_the_response_contains_the_window(client: AsgiClient, source: Fake
     assert source.windows == [90, 30]
 
 
+async def test_a_window_can_end_earlier(client: AsgiClient, source: FakeSource) -> None:
+    """R85. A time without counts is not found, which is not the same as no requests."""
+    for end in ("2030-03-17T12:00:00Z", "2030-03-17T13:00:00%2B01:00", "2030-03-17T13:00:00+01:00"):
+        answer = await get(client, f"{PODS}/web-5d-c4c4c?t=5m&end={end}")
+        assert (answer["timestamp"], answer["window"]) == ("2030-03-17T12:00:00Z", "5m0s")
+    assert (source.windows, set(source.ends)) == ([300] * 3, {1_899_979_200.0})
+    answer = await client.call("GET", f"{PODS}/web-5d-c4c4c?end=2020-01-01T00:00:00Z")
+    assert (answer.code, answer.body["message"]) == (404, "the stored windows begin later")
+    for end in ("yesterday", "2030-03-17T12:00:00", "1900000000"):
+        answer = await client.call("GET", f"{PODS}?end={end}")
+        assert (answer.code, "must be a time as in RFC 3339" in answer.body["message"]) == (400, True)
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [

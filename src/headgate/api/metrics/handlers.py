@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from headgate.api import responses
 from headgate.api.metrics.groups import SPLITS, self_link, traffic_metrics
-from headgate.api.metrics.query import MetricsPath, grouping, has_uncertainty, window
+from headgate.api.metrics.query import MetricsPath, grouping, has_uncertainty, window, window_end
 from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, label_selector_object
 from headgate.api.status import ApiError, method_not_allowed, not_found
-from headgate.errors import StoreError, TelemetryError
+from headgate.errors import NoCounts, StoreError, TelemetryError
 from headgate.objects.ports import Lister
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.resources.meta import Value
@@ -58,7 +58,7 @@ class MetricsApi:
     def __init__(self, objects: Lister, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._object_graphs = ObjectGraphs(objects, settings)
         self._source = source
-        self._traffic: dict[float, Traffic] = {}
+        self._traffic: dict[tuple[float, float | None], Traffic] = {}
         self._answers: dict[str, tuple[Traffic, object, Answers]] = {}
 
     async def answer(self, request: Request, path: MetricsPath) -> Response:
@@ -74,7 +74,7 @@ class MetricsApi:
         return responses.json_response(body, warnings=result.reading.cut)
 
     async def _result(self, query: Mapping[str, str], path: MetricsPath) -> _Result:
-        reading, answers = await self.answers(path.ref.kind, window(query))
+        reading, answers = await self.answers(path.ref.kind, window(query), window_end(query))
         alone = bool(path.ref.name) and not path.edges and path.plural != SPLITS
         rows = await collect(_rows(answers, path, selection(query), grouping(query)))
         if not rows and path.ref.name and not path.edges:
@@ -89,27 +89,29 @@ class MetricsApi:
             selector=label_selector_object(labels) if labels and not alone else {},
         )
 
-    async def answers(self, kind: str, seconds: float) -> tuple[Reading, Answers]:
-        """Return the Reading of the last `seconds`, and the answers about objects of a kind.
+    async def answers(self, kind: str, seconds: float, end: float | None = None) -> tuple[Reading, Answers]:
+        """Return the Reading of the last `seconds`, or of those before `end`, and the answers about objects of a kind.
 
-        Raises ApiError 501, 503.
+        Raises ApiError 404, 501, 503.
         """
-        reading = await self._read(seconds)
-        return reading, await self._answers_on(self._indexed(seconds, reading), kind)
+        reading = await self._read(seconds, end)
+        return reading, await self._answers_on(self._indexed((seconds, end), reading), kind)
 
-    async def _read(self, seconds: float) -> Reading:
+    async def _read(self, seconds: float, end: float | None) -> Reading:
         if self._source is None:
             raise ApiError(501, "no proxies report traffic to this server; use `headgate up`")
         try:
-            return await self._source.read(seconds)
+            return await self._source.read(seconds, end)
+        except NoCounts as error:
+            raise ApiError(404, str(error)) from error
         except TelemetryError as error:
             raise ApiError(503, f"traffic metrics are unavailable: {error}") from error
 
-    def _indexed(self, seconds: float, reading: Reading) -> Traffic:
+    def _indexed(self, window: tuple[float, float | None], reading: Reading) -> Traffic:
         """Return the indexed flows of a Reading. The index is cached while `reading.flows` is the same object."""
-        cached = self._traffic.pop(seconds, None)
+        cached = self._traffic.pop(window, None)
         traffic = cached if cached and cached.flows is reading.flows else Traffic(reading.flows, reading.arrived)
-        self._traffic[seconds] = traffic
+        self._traffic[window] = traffic
         if len(self._traffic) > _WINDOWS:
             del self._traffic[next(iter(self._traffic))]
         return traffic

@@ -1,6 +1,7 @@
 """The parser of paths and query parameters of requests to the metrics API."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +11,7 @@ from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.responses import query_flag
 from headgate.api.status import ApiError, no_such_path
 from headgate.durations import seconds
+from headgate.resources.meta import parsed
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Grouping
 
@@ -65,6 +67,23 @@ def window(query: Mapping[str, str]) -> float:
     except ValueError:
         return DEFAULT_WINDOW_S
     return max(min(length, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if length else DEFAULT_WINDOW_S
+
+
+def window_end(query: Mapping[str, str]) -> float | None:
+    """Return the end of the window from `?end=2026-11-23T05:10:00Z`, in seconds since the epoch; None for now. Raises ApiError 400."""
+    return time_in(query, "end")
+
+
+def time_in(query: Mapping[str, str], field: str) -> float | None:
+    """Return a time of a query in seconds since the epoch; None if it is absent. Raises ApiError 400."""
+    if not (text := query.get(field, "")):
+        return None
+    moment = parsed(text.replace(" ", "+"), datetime.fromisoformat)  # a query has the + of +01:00 as a blank
+    if moment is None or moment.tzinfo is None:
+        raise ApiError(
+            400, f"{field}: Invalid value: {text[:100]!r}: must be a time as in RFC 3339, such as 2026-11-23T05:10:00Z"
+        )
+    return moment.timestamp()
 
 
 def has_uncertainty(query: Mapping[str, str]) -> bool:

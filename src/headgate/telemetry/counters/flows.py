@@ -68,8 +68,11 @@ class Reading(Value, frozen=True, kw_only=True):
 class Source(Protocol):
     """A source of readings: the proxies' own reports, or a Prometheus that scrapes headgate."""
 
-    async def read(self, seconds: float) -> Reading:
-        """Return a reading of the last `seconds` (R85). Raises TelemetryError if no reading is available."""
+    async def read(self, seconds: float, end: float | None = None) -> Reading:
+        """Return a reading of the last `seconds` (R85), or of those before `end` (seconds since the epoch).
+
+        Raises NoCounts if there are no counts of that time, and TelemetryError if no reading is available.
+        """
 
 
 class FlowNumbers:

@@ -5,7 +5,7 @@ integers of `Counts` as little-endian bytes without leading and trailing zeros.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import takewhile
 from math import inf
 from struct import Struct
@@ -175,14 +175,16 @@ def pack_flows(counts_of: Mapping[int, Counts]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_flows(packed: bytes) -> Iterator[tuple[int, Counts]]:
-    """Yield the flow numbers with their counts."""
+def unpack_flows(packed: bytes, selected: Container[int] | None = None) -> Iterator[tuple[int, Counts]]:
+    """Yield the flow numbers with their counts: all, or the `selected` numbers."""
     at, end = 0, len(packed)
     while at < end:
         number, zeros, length, more_zeros, more = _HEAD.unpack_from(packed, at)
         begin = at + _HEAD.size
         middle = begin + length
         at = middle + more
+        if selected is not None and number not in selected:
+            continue
         yield (
             number,
             Counts(

@@ -1,0 +1,153 @@
+"""Blocks of stored windows are saved, restored, and never count a request twice after a crash (R85)."""
+
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.errors import NoCounts, Unavailable
+from headgate.objects.ports import StateStorage
+from headgate.standalone.state_files import StateFiles
+from headgate.telemetry.counters.counts import Counts, class_index
+from headgate.telemetry.counters.flows import Flow, Peer
+from headgate.telemetry.counters.stored_windows import LONG_KEPT_S, SHORT_KEPT_S
+from headgate.telemetry.stored_blocks import LATEST_S, BlockKeeper
+from headgate.telemetry.windows import UNCOUNTED, Windows, WindowsCheckpoint
+
+START = 1_800_000_000.0
+FLOW = Flow(source=Peer(pod="default/client"), destination=Peer(pod="default/web-0"), service="default/web")
+OK = Counts.of({class_index(200): 1})
+
+
+class Process:
+    """A process of headgate with windows, and a wall clock that tests advance."""
+
+    def __init__(self, storage: StateStorage | None, now: float = START) -> None:
+        self.now = now
+        self.windows = Windows(clock=lambda: self.now, wall=lambda: self.now)
+        self.keeper = BlockKeeper(self.windows, storage)
+
+    async def restored(self, checkpoint: WindowsCheckpoint | None = None) -> "Process":
+        await self.keeper.restore()
+        if checkpoint:
+            self.windows.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(checkpoint), type=WindowsCheckpoint))
+        await self.keeper.keep()
+        return self
+
+    async def count(self, seconds: int) -> None:
+        """Count a request each 10 seconds."""
+        for _ in range(0, seconds, 10):
+            self.windows.add(FLOW, OK)
+            self.now += 10
+            await self.keeper.keep()
+
+    async def requests(self, seconds: float, end: float | None = None) -> int:
+        reading = await self.windows.read(seconds, self.now if end is None else end)
+        return sum(counts.success for counts in reading.flows.values())
+
+
+class FullDisk(StateFiles):
+    """A storage that saves nothing while it is full."""
+
+    is_full = True
+
+    async def save(self, name: str, state: bytes) -> None:
+        if self.is_full:
+            raise Unavailable("no space left on device")
+        await super().save(name, state)
+
+
+async def test_the_next_process_has_the_windows_of_the_day(tmp_path: Path) -> None:
+    storage = StateFiles(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(2 * SHORT_KEPT_S)
+    later = await Process(storage, process.now).restored(process.windows.checkpoint())
+    assert await later.windows.read(3 * SHORT_KEPT_S, process.now) == await process.windows.read(
+        3 * SHORT_KEPT_S, process.now
+    )
+    assert await later.requests(3 * SHORT_KEPT_S) == 2 * SHORT_KEPT_S // 10
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+async def test_a_killed_process_loses_no_window_and_counts_none_twice(tmp_path: Path) -> None:
+    """A checkpoint is older than the last block, or newer: both have the windows of that minute."""
+    storage = StateFiles(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(50)
+    older = process.windows.checkpoint()
+    await process.count(20)
+    for checkpoint, requests in ((older, 6), (process.windows.checkpoint(), 7)):
+        later = await Process(storage, process.now).restored(checkpoint)
+        later.now += 10
+        assert await later.requests(600) == requests
+
+
+async def test_a_block_is_saved_only_after_a_checkpoint_has_its_counts(tmp_path: Path) -> None:
+    process = await Process(StateFiles(tmp_path)).restored()
+    process.windows.stored.durable_until = START
+    await process.count(60)
+    assert (list(tmp_path.iterdir()), len(process.windows.stored.short)) == ([], 0)
+    process.windows.stored.durable_until = process.now
+    await process.keeper.keep()
+    assert (len(list(tmp_path.iterdir())), len(process.windows.stored.short)) == (1, 1)
+    await process.count(int(60 + LATEST_S))  # without a further checkpoint, the block is in memory only
+    assert (len(list(tmp_path.iterdir())), len(process.windows.stored.short)) == (1, 2)
+    assert await process.requests(600) == (120 + LATEST_S) // 10
+
+
+async def test_the_states_of_dropped_blocks_are_cleared(tmp_path: Path) -> None:
+    process = await Process(StateFiles(tmp_path)).restored()
+    await process.count(SHORT_KEPT_S)
+    process.now += 2 * LONG_KEPT_S
+    await process.count(20)
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
+
+
+async def test_a_damaged_file_costs_only_its_own_windows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    storage = StateFiles(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(300)
+    path = tmp_path / f"short-{int(START // 60 + 2) % 61}"
+    path.write_bytes(path.read_bytes()[:100])
+    later = await Process(storage, process.now).restored(process.windows.checkpoint())
+    reading = await later.windows.read(600, process.now)
+    assert await later.requests(600) == 24
+    assert reading.cut == (f"{UNCOUNTED}: 60",)
+    assert f"({path.name}) can't be read, so they are missing" in caplog.text
+
+
+async def test_a_full_disk_is_logged_once_and_later_blocks_are_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = FullDisk(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(200)
+    assert caplog.text.count("can't be saved") == 1
+    storage.is_full = False
+    await process.count(60)
+    later = await Process(storage, process.now).restored(process.windows.checkpoint())
+    assert await later.requests(600) == 26
+
+
+async def test_times_in_which_headgate_did_not_run_are_no_zeros(tmp_path: Path) -> None:
+    storage = StateFiles(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(120)
+    later = await Process(storage, process.now + 600).restored(process.windows.checkpoint())
+    await later.count(60)
+    with pytest.raises(
+        NoCounts, match=r"no counts of the 1m0s before 2027-01-15T08:10:00Z; .* begin at 2027-01-15T08:00:00Z"
+    ):
+        await later.windows.read(60, START + 600)
+    reading = await later.windows.read(3600, later.now)
+    assert (reading.window, reading.cut) == (780, (f"{UNCOUNTED}: 600",))
+    assert await later.requests(3600) == 18
+
+
+async def test_without_a_storage_the_windows_end_with_the_process() -> None:
+    process = await Process(None).restored()
+    with pytest.raises(NoCounts, match="no window is stored yet"):
+        await process.requests(60)
+    await process.count(60)
+    assert await process.requests(600) == 6
