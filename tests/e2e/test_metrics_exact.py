@@ -11,9 +11,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.e2e.shop import CLIENTS, OUTCOMES, PLAN, PLANNED, SERVERS, ShopMesh, metrics, shop_in
+from tests.e2e.shop import API, CLIENTS, OUTCOMES, PLAN, PLANNED, SERVERS, ShopMesh, metrics, shop_in
 from tests.waiting import until
 from tests.wire import Address, Request
+
+from headgate import durations
+from headgate.resources.meta import epoch_seconds, timestamp
 
 PERCENTILES = {"p50_response_latency": 0.5, "p90_response_latency": 0.9, "p99_response_latency": 0.99}
 
@@ -123,6 +126,43 @@ def test_a_killed_and_restarted_headgate_has_all_counts(shop: ShopMesh) -> None:
     shop.mesh.kill()
     shop.mesh.start()
     shop.wait_for_agreement()
+
+
+def series(shop: ShopMesh, name: str, query: str = "") -> Any:
+    """Return the points of an object since half an hour."""
+    start = timestamp(time.time() - 1800)
+    path = f"/apis/inspect.headgate.dev/v1beta1/namespaces/default/trafficseries/{name}"
+    return shop.mesh.api.call("GET", f"{path}?{query or f'start={start}'}")["status"]["points"]
+
+
+def test_stored_windows_have_each_request_once_also_after_headgate_was_killed(shop: ShopMesh) -> None:
+    """R85, R97: the points of a series, and a window with an end, have the clients' counts."""
+    wait_for_checkpoint(shop)
+    planned = sum(number for requests in PLAN.values() for call, number in requests.items() if call.startswith("books"))
+
+    def requests() -> int:
+        return sum(point["requests"] for point in series(shop, "service.books"))
+
+    before = requests()
+    shop.send(PLAN)
+    until(lambda: requests() == before + planned, "a stored window with the requests")
+    shop.send(PLAN)
+    shop.mesh.kill()
+    shop.mesh.start()
+    shop.send(PLAN)
+    until(lambda: requests() == before + 3 * planned, "stored windows with the requests before and after")
+    path = f"{API}/namespaces/default/services/books"
+    answer = shop.mesh.api.call("GET", f"{path}?t=10m&end={timestamp(time.time())}")
+    start = timestamp(epoch_seconds(answer["timestamp"]) - durations.seconds(answer["window"]))
+    points = series(shop, "service.books", f"start={start}&end={answer['timestamp']}")
+    failures = sum(point["failures"] for point in points)
+    counts = metrics(answer)
+    assert (counts["success_count"], counts["failure_count"]) == (
+        sum(point["requests"] for point in points) - failures,
+        failures,
+    )
+    with pytest.raises(AssertionError, match="the stored windows begin at"):
+        shop.mesh.api.call("GET", f"{path}?end=2020-01-01T00:00:00Z")
 
 
 def test_replaced_pods_have_reported_all_requests(shop: ShopMesh) -> None:

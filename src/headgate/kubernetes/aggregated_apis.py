@@ -90,7 +90,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
         plane.live_state,
         ClusterHost(sources),
         explain_by_revision=sources.revisions.explain,
-        graphs=plane.traffic_graphs(sources.objects, source),
+        traffic=plane.traffic_answers(sources.objects, source),
     )
     app = create_aggregated_app(
         Handlers(

@@ -18,6 +18,7 @@ from headgate.plane.callers import CallerFinder
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.history_recorder import HistoryRecorder
+from headgate.plane.inspector import TrafficAnswers
 from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import Loop
@@ -26,6 +27,7 @@ from headgate.plane.predictions import PredictedControllers
 from headgate.plane.rendered_gateways import RenderedGateways
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES, CountedStates, StatusWriter
 from headgate.plane.traffic_graphs import TrafficGraphs
+from headgate.plane.traffic_series import SeriesReader
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
@@ -99,9 +101,13 @@ class ControlPlane:
         self._comparer = MirrorComparer(loop.compiled, self.traffic.mirrors)
         self._server = XdsServer(self._fleet, proxies.verifier(feed.snapshot), unary_methods=services)
 
-    def traffic_graphs(self, objects: Lister, source: Source) -> TrafficGraphs:
-        """Return what makes the traffic graphs of the inspect API, from lists of objects and a source of counts."""
-        return TrafficGraphs(self.live_state, objects, source, self._comparer.verdicts)
+    def traffic_answers(self, objects: Lister, source: Source) -> TrafficAnswers:
+        """Return what makes the traffic graphs and series of the inspect API, from lists of objects and a source of counts."""
+        live_state = self.live_state
+        return TrafficAnswers(
+            TrafficGraphs(live_state, objects, source, self._comparer.verdicts),
+            SeriesReader(self.traffic.windows, objects, live_state.history, live_state.loop.settings),
+        )
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""

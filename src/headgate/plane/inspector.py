@@ -41,6 +41,7 @@ from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.plane.traffic_graphs import TrafficGraphs
+from headgate.plane.traffic_series import SeriesReader
 from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
@@ -89,6 +90,13 @@ class Host(Protocol):
         """Return the state of the environment: its pods, its store, and problems."""
 
 
+class TrafficAnswers(NamedTuple):
+    """What answers with traffic graphs and series; None without proxies that report traffic."""
+
+    graphs: TrafficGraphs | None = None
+    series: SeriesReader | None = None
+
+
 class Inspector:
     """Answers the inspect API's requests about one control plane."""
 
@@ -99,10 +107,10 @@ class Inspector:
         *,
         clock: Callable[[], float] = time.time,
         explain_by_revision: ExplainByRevision | None = None,
-        graphs: TrafficGraphs | None = None,
+        traffic: TrafficAnswers = TrafficAnswers(),  # noqa: B008 - it is immutable
     ) -> None:
         self.live_state = live_state
-        self.graphs = graphs
+        self.graphs, self.series = traffic
         self._explain_by_revision = explain_by_revision
         self._host = host
         self._clock = clock

@@ -160,8 +160,8 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         tasks.start(runtime.run(), name="runtime")
         current = Running(store, plane.live_state, envoy, info, runtime, setup.networks is not None)
         source, meter = traffic_source(options.mesh, plane.traffic.windows), UsageMeter(runtime.processes)
-        host, graphs = LocalHost(current, setup.damaged), plane.traffic_graphs(store, source)
-        computed = ComputedGroups(source, Inspector(plane.live_state, host, graphs=graphs), setup.settings, meter)
+        host, traffic = LocalHost(current, setup.damaged), plane.traffic_answers(store, source)
+        computed = ComputedGroups(source, Inspector(plane.live_state, host, traffic=traffic), setup.settings, meter)
         tasks.start(_autoscaling(store, events, computed, runtime).run(), name="autoscaling")
         app = create_app(
             store,

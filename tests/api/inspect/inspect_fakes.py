@@ -50,6 +50,7 @@ class FakeMesh:
 
     live_state: Any = None
     graphs: Any = None
+    series: Any = None
 
     def __init__(self) -> None:
         self.rows = [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]

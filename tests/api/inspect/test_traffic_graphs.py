@@ -10,7 +10,7 @@ from tests.embedded_api import TOKEN, AsgiClient
 from tests.plane.test_inspector import Host
 
 from headgate.latest import Latest
-from headgate.plane.inspector import Inspector
+from headgate.plane.inspector import Inspector, TrafficAnswers
 from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 
@@ -29,7 +29,9 @@ async def graphs() -> AsyncIterator[GraphClient]:
     store, source = await stored(), FakeSource(FLOWS)
     plane = RunningPlane(store)
     await plane.live_state.wait_compiled()
-    inspector = Inspector(plane.live_state, Host(), graphs=TrafficGraphs(plane.live_state, store, source, Latest({})))
+    inspector = Inspector(
+        plane.live_state, Host(), traffic=TrafficAnswers(TrafficGraphs(plane.live_state, store, source, Latest({})))
+    )
     client = GraphClient(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=inspector)), store)
     client.source = source
     yield client

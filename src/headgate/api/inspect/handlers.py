@@ -27,7 +27,7 @@ from headgate.api.inspect.tables import table
 from headgate.api.inspect.watches import LONGEST_S, Form, Identity, WatchedObjects, Watches, WatchRequest
 from headgate.api.selectors import field_selector
 from headgate.api.status import ApiError, method_not_allowed, not_found
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import HeadgateError, NoCounts, NotFound
 from headgate.plan.checks import InvalidCheck
 from headgate.plane.inspector import Inspector
 from headgate.plane.plans import InvalidChange
@@ -69,7 +69,7 @@ class InspectApi:
             raise
         except (BadRequest, InvalidChange, InvalidCheck) as error:
             raise ApiError(400, str(error)) from error
-        except NotFound as error:
+        except (NotFound, NoCounts) as error:
             raise ApiError(404, str(error)) from error
         except HeadgateError as error:
             raise ApiError(503, str(error)) from error

@@ -11,6 +11,7 @@ from headgate.api.inspect.proxies import PROXIES
 from headgate.api.inspect.resource import InspectResource
 from headgate.api.inspect.revisions import REVISIONS
 from headgate.api.inspect.traffic_graphs import TRAFFIC_GRAPHS
+from headgate.api.inspect.traffic_series import TRAFFIC_SERIES
 from headgate.api.inspect.user_objects import USER_OBJECTS
 from headgate.api.inspect.workload_sidecars import WORKLOAD_SIDECARS
 
@@ -26,6 +27,7 @@ RESOURCES: Mapping[str, InspectResource] = {
         REVISIONS,
         MESH_STATUSES,
         TRAFFIC_GRAPHS,
+        TRAFFIC_SERIES,
         *USER_OBJECTS,
     )
 }

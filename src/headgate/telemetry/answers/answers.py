@@ -54,11 +54,9 @@ class Sum(Value, frozen=True, kw_only=True, gc=False):
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     """The traffic between a resource and a peer in one direction (R87).
 
-    An edge without a peer is all traffic that the resource received.
-
-    A peer is a resource of the same kind, or a pod that belongs to no such resource. If no pod answered, the peer is
-    the called Service. A peer outside the mesh has the kind `Outside`, with a name or an address. `copy` is True for
-    mirrored copies (D22).
+    An edge without a peer is all traffic that the resource received. A peer is a resource of the same kind, or a pod that
+    belongs to no such resource. If no pod answered, the peer is the called Service. A peer outside the mesh has the kind
+    `Outside`, with a name or an address. `copy` is True for mirrored copies (D22).
     """
 
     direction: Literal["to", "from"] = "from"
@@ -260,7 +258,7 @@ class Answers:
         for flow, counts in self._sent_flows(ref):
             for peer in grouped(self._destinations(flow, ref.kind)):
                 by_edge[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
-        for flow, counts in self._received_flows(ref):
+        for flow, counts in self.received_flows(ref):
             for peer in grouped(self._resources_of_peer(flow.source, ref.kind)):
                 by_edge[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
         for edge in sorted(by_edge):
@@ -328,7 +326,8 @@ class Answers:
     def _sent_flows(self, ref: Ref) -> Iterator[CountedFlow]:
         return (pair for pod in self._pods(ref) for pair in self._traffic.out_of.get(pod, ()))
 
-    def _received_flows(self, ref: Ref) -> Iterable[CountedFlow]:
+    def received_flows(self, ref: Ref) -> Iterable[CountedFlow]:
+        """Return the flows that a resource received, copies of mirrors included."""
         if ref.kind == SERVICE:
             return self._into_service(ref, self._pods(ref))
         return (pair for pod in self._pods(ref) for pair in self._traffic.into.get(pod, ()))

@@ -1,0 +1,117 @@
+"""Answers with the traffic of an object over time: reads stored windows, the objects, and weights from the history."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headgate.errors import NotFound
+from headgate.history.records import object_in
+from headgate.history.revisions import Log
+from headgate.kinds import SPLIT as SPLIT_GROUP
+from headgate.kinds import names_of
+from headgate.latest import Latest
+from headgate.objects.ports import Lister
+from headgate.plane.object_graphs import ObjectGraphs, object_info
+from headgate.resources.inspect import ObjectName
+from headgate.resources.meta import Key, epoch_seconds, precise_timestamp
+from headgate.resources.pod_owners import Ref
+from headgate.resources.traffic_series import BackendWeight, TrafficSeries, TrafficSeriesStatus, WeightChange
+from headgate.settings import Settings
+from headgate.telemetry.answers.object_graph import SERVICE, SPLIT
+from headgate.telemetry.answers.traffic_series import SeriesSums
+from headgate.telemetry.counters.blocks import flows_of, read_block
+from headgate.telemetry.windows import UNCOUNTED, Windows, messages, uncounted_seconds
+
+
+class SeriesQuery(NamedTuple):
+    """A query for the series of an object: its times in seconds since the epoch, and the length of a step in seconds."""
+
+    ref: Ref
+    start: float
+    end: float
+    step: float
+
+
+class SeriesReader:
+    """Reads the series of objects. `history` has the recorded revisions, None before they are loaded."""
+
+    def __init__(self, windows: Windows, objects: Lister, history: Latest[Log | None], settings: Settings) -> None:
+        self._windows = windows
+        self._objects = ObjectGraphs(objects, settings)
+        self._history = history
+        self._settings = settings
+
+    def now(self) -> float:
+        """Return the time in seconds since the epoch."""
+        return self._windows.now()
+
+    async def read(self, query: SeriesQuery) -> TrafficSeries:
+        """Return the series of an object. Raises NotFound without the object, NoCounts, StoreError."""
+        ref = query.ref
+        graph = await self._objects.graph(ref.kind)
+        if graph.find(ref) is None:
+            raise NotFound(f"{ref.kind} {ref} not found; only objects that exist now have a series")
+        sums = SeriesSums(ref, query.step)
+        for chosen in await self._windows.choose(query.start, query.end):
+            flows = await asyncio.to_thread(flows_of, chosen.block)
+            sums.assign(flows.values(), graph)
+            sums.add(await asyncio.to_thread(list, read_block(chosen.block, chosen.indexes, sums.selects)))
+        notes = dict(sums.notes())
+        if uncounted := uncounted_seconds(sums.windows):
+            notes[UNCOUNTED] = notes.get(UNCOUNTED, 0) + uncounted
+        return TrafficSeries(
+            metadata=ObjectName(name=f"{ref.kind.lower()}.{ref.name}", namespace=ref.namespace),
+            object=Key(names_of(ref.kind).group, ref.kind, ref.namespace, ref.name),
+            status=TrafficSeriesStatus(
+                start_time=precise_timestamp(sums.windows[0].start),
+                end_time=precise_timestamp(sums.windows[-1].end),
+                step_milliseconds=round(query.step * 1000),
+                points=sums.points(),
+                backends=sums.backends(),
+                weights=tuple(self._weights(query)),
+                messages=messages(notes),
+            ),
+        )
+
+    def _weights(self, query: SeriesQuery) -> Iterator[WeightChange]:
+        """Yield the weights that split a Service at the start, and their changes until the end."""
+        log = self._history.get()
+        if log is None or query.ref.kind != SERVICE:
+            return
+        earlier: dict[Key, WeightChange] = {}
+        changes: list[WeightChange] = []
+        for change in _weight_changes(log, query.ref, self._settings):
+            seconds = epoch_seconds(change.record_time or "")
+            if seconds <= query.start:
+                earlier[change.object] = change
+            elif seconds <= query.end:
+                changes.append(change)
+        yield from (change for change in earlier.values() if change.backends)
+        yield from changes
+
+
+def _weight_changes(log: Log, service: Ref, settings: Settings) -> Iterator[WeightChange]:
+    """Yield the weights in TrafficSplits that split a Service, oldest first; those before the first revision have no time."""
+    last: dict[Key, tuple[BackendWeight, ...]] = {}
+    steps: list[tuple[int, str | None, Iterable[tuple[Key, bytes | None]]]] = [
+        (log.base_number, None, log.base.items())
+    ]
+    steps += [
+        (step.number, step.time, [(change.key, change.content) for change in step.changes]) for step in log.revisions
+    ]
+    for number, time, contents in steps:
+        for key, content in contents:
+            if (key.group, key.kind, key.namespace) != (SPLIT_GROUP, SPLIT, service.namespace):
+                continue
+            weights = () if content is None else _weights_in(key, content, service, settings)
+            if weights != last.get(key, ()):
+                last[key] = weights
+                yield WeightChange(object=key, record_time=time, revision=number, backends=weights)
+
+
+def _weights_in(key: Key, content: bytes, service: Ref, settings: Settings) -> tuple[BackendWeight, ...]:
+    """Return the weights in a TrafficSplit; none if it splits another Service."""
+    split = object_info(Ref(SPLIT, key.namespace, key.name), object_in(content), settings)
+    if split.apex[0] != str(service):
+        return ()
+    return tuple(BackendWeight(service=backend.service, weight=backend.weight) for backend in split.backends)
