@@ -297,7 +297,15 @@ async def test_the_installed_role_of_users_reads_metrics_of_its_namespace_only(m
     for way in (metrics.through, metrics.past):
         for path in {*OF_DEFAULT} - {DEFAULT}:
             assert (await way("vera", path))[0] == 200, (way, path)
-        elsewhere = (f"{SEED}/namespaces/kube-system/pods", f"{INSPECT}/namespaces/default/proxies")
+        series = "trafficseries/service.web"
+        assert (await way("vera", f"{INSPECT}/namespaces/default/{series}"))[
+            0
+        ] == 501  # allowed; the fake mesh has none
+        elsewhere = (
+            f"{SEED}/namespaces/kube-system/pods",
+            f"{INSPECT}/namespaces/default/proxies",
+            f"{INSPECT}/namespaces/kube-system/{series}",
+        )
         for path in (*CLUSTER_WIDE, DEFAULT, *elsewhere):
             assert (await way("vera", path))[0] == 403, (way, path)
 

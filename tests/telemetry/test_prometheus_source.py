@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from headgate.errors import TelemetryError
+from headgate.errors import NoCounts, TelemetryError
 from headgate.telemetry.counters.counts import (
     CONNECTIONS,
     FAILED,
@@ -165,6 +165,19 @@ async def test_requests_before_the_first_scrape_are_left_out_and_the_reading_men
     scraped.scrape()
     (counts,) = (await scraped.source.read(30)).flows.values()
     assert (counts.success, counts.failure) == (0, 1)
+
+
+async def test_a_window_can_end_earlier_and_a_time_without_samples_is_an_error(scraped):
+    for _ in range(2):
+        scraped.now += 100
+        scraped.windows.add(flow("a"), OK)
+        scraped.scrape()
+    scraped.now += 600
+    reading = await scraped.source.read(60, START + 100)
+    assert (reading.end, [counts.success for counts in reading.flows.values()]) == (START + 100, [1])
+    for end in (START - 1, START + 300):
+        with pytest.raises(NoCounts, match="no samples of headgate from the 1m0s before"):
+            await scraped.source.read(60, end)
 
 
 async def test_the_error_about_a_prometheus_without_headgate_says_what_to_do():

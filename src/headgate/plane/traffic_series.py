@@ -17,10 +17,12 @@ from headgate.resources.meta import Key, epoch_seconds, precise_timestamp
 from headgate.resources.pod_owners import Ref
 from headgate.resources.traffic_series import BackendWeight, TrafficSeries, TrafficSeriesStatus, WeightChange
 from headgate.settings import Settings
-from headgate.telemetry.answers.object_graph import SERVICE, SPLIT
+from headgate.telemetry.answers.object_graph import SERVICE, SPLIT, ObjectGraph
 from headgate.telemetry.answers.traffic_series import SeriesSums
 from headgate.telemetry.counters.blocks import flows_of, read_block
 from headgate.telemetry.windows import UNCOUNTED, Windows, messages, uncounted_seconds
+
+_MOST_ANSWERS = 10  # the number of answers that are shared; a long one takes megabytes
 
 
 class SeriesQuery(NamedTuple):
@@ -32,14 +34,27 @@ class SeriesQuery(NamedTuple):
     step: float
 
 
+class _Answer(NamedTuple):
+    """A series, and what it was made from: the objects, the history, and windows until `end`."""
+
+    graph: ObjectGraph
+    log: Log | None
+    end: float
+    series: TrafficSeries
+
+
 class SeriesReader:
-    """Reads the series of objects. `history` has the recorded revisions, None before they are loaded."""
+    """Reads the series of objects. `history` has the recorded revisions, None before they are loaded.
+
+    Equal queries share an answer until the next window ends: many pages that show an object cost as much as one.
+    """
 
     def __init__(self, windows: Windows, objects: Lister, history: Latest[Log | None], settings: Settings) -> None:
         self._windows = windows
         self._objects = ObjectGraphs(objects, settings)
         self._history = history
         self._settings = settings
+        self._answers: dict[SeriesQuery, _Answer] = {}
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""
@@ -51,6 +66,17 @@ class SeriesReader:
         graph = await self._objects.graph(ref.kind)
         if graph.find(ref) is None:
             raise NotFound(f"{ref.kind} {ref} not found; only objects that exist now have a series")
+        log, end = self._history.get(), self._windows.stored_end()
+        answer = self._answers.pop(query, None)
+        if answer is None or answer.graph is not graph or answer.log is not log or answer.end != end:
+            answer = _Answer(graph, log, end, await self._read(query, graph, log))
+        self._answers[query] = answer
+        if len(self._answers) > _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        return answer.series
+
+    async def _read(self, query: SeriesQuery, graph: ObjectGraph, log: Log | None) -> TrafficSeries:
+        ref = query.ref
         sums = SeriesSums(ref, query.step)
         for chosen in await self._windows.choose(query.start, query.end):
             flows = await asyncio.to_thread(flows_of, chosen.block)
@@ -68,26 +94,26 @@ class SeriesReader:
                 step_milliseconds=round(query.step * 1000),
                 points=sums.points(),
                 backends=sums.backends(),
-                weights=tuple(self._weights(query)),
+                weights=tuple(_weights(log, query, self._settings)),
                 messages=messages(notes),
             ),
         )
 
-    def _weights(self, query: SeriesQuery) -> Iterator[WeightChange]:
-        """Yield the weights that split a Service at the start, and their changes until the end."""
-        log = self._history.get()
-        if log is None or query.ref.kind != SERVICE:
-            return
-        earlier: dict[Key, WeightChange] = {}
-        changes: list[WeightChange] = []
-        for change in _weight_changes(log, query.ref, self._settings):
-            seconds = epoch_seconds(change.record_time or "")
-            if seconds <= query.start:
-                earlier[change.object] = change
-            elif seconds <= query.end:
-                changes.append(change)
-        yield from (change for change in earlier.values() if change.backends)
-        yield from changes
+
+def _weights(log: Log | None, query: SeriesQuery, settings: Settings) -> Iterator[WeightChange]:
+    """Yield the weights that split a Service at the start, and their changes until the end."""
+    if log is None or query.ref.kind != SERVICE:
+        return
+    earlier: dict[Key, WeightChange] = {}
+    changes: list[WeightChange] = []
+    for change in _weight_changes(log, query.ref, settings):
+        seconds = epoch_seconds(change.record_time or "")
+        if seconds <= query.start:
+            earlier[change.object] = change
+        elif seconds <= query.end:
+            changes.append(change)
+    yield from (change for change in earlier.values() if change.backends)
+    yield from changes
 
 
 def _weight_changes(log: Log, service: Ref, settings: Settings) -> Iterator[WeightChange]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
+from headgate import durations
 from headgate.errors import NoCounts, TelemetryError
 from headgate.http_failures import describe
 from headgate.options import MeshOptions
@@ -36,12 +37,18 @@ class Prometheus:
         self._clock = clock
 
     async def read(self, seconds: float, end: float | None = None) -> Reading:
-        """Return a reading of the last `seconds`, or of those before `end` (seconds since the epoch). Raises TelemetryError."""
+        """Return a reading of the last `seconds`, or of those before `end` (seconds since the epoch).
+
+        Raises NoCounts if there are no samples of that time, and TelemetryError.
+        """
         moment, window = self._clock() if end is None else end, min(seconds, KEPT)
         content = await self._fetch(query(window), moment)
         series = await asyncio.to_thread(decode, content, self._url)
-        if end is not None and not series:
-            raise NoCounts(f"the Prometheus {self._url} has no samples of headgate before {timestamp(end)}")
+        if end is not None and not any(sampled > end - window for entry in series for sampled, _ in entry.values[-1:]):
+            raise NoCounts(
+                f"the Prometheus {self._url} has no samples of headgate from the {durations.formatted(window)} before "
+                f"{timestamp(end)}"
+            )
         return await asyncio.to_thread(read_samples, series, moment, window, self._url)
 
 

@@ -139,6 +139,11 @@ class Windows:
                 self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
         return reading
 
+    def stored_end(self) -> float:
+        """Return the end of the last stored window, in seconds since the epoch; 0 if there is none."""
+        self.stored.advance(self._wall())
+        return self.stored.end
+
     async def choose(self, begin: float, end: float) -> list[ChosenWindows]:
         """Return the stored windows between two times (seconds since the epoch), oldest first. Raises NoCounts.
 

@@ -11,8 +11,9 @@ from tests.make.objects import split
 
 from headgate.history.revisions import Log, RecordedChange, RecordedRevision
 from headgate.latest import Latest
-from headgate.plane.traffic_series import SeriesReader
-from headgate.resources.meta import timestamp
+from headgate.plane.traffic_series import SeriesQuery, SeriesReader
+from headgate.resources.meta import Key, timestamp
+from headgate.resources.pod_owners import Ref
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import DEFAULTS
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
@@ -130,6 +131,20 @@ async def test_a_time_without_counts_has_no_point_and_one_without_requests_has_z
         ("10:00", 0),
     ]
     assert series["messages"] == [f"{UNCOUNTED}: 590"]
+
+
+async def test_equal_queries_share_an_answer_until_the_next_window_ends(client: AsgiClient, mesh: Mesh) -> None:
+    query = SeriesQuery(Ref("Service", "default", "web"), START, START + 60, 10)
+    mesh.count(1, {V1: requests(1)})
+    mesh.count(12, {V1: requests(1)})
+    first = await mesh.series.read(query)
+    mesh.count(19, {V1: requests(1)})
+    assert await mesh.series.read(query) is first
+    mesh.now = START + 20
+    assert [point.requests for point in (await mesh.series.read(query)).status.points] == [1, 2]
+    await mesh.objects.delete(TRAFFIC_SPLIT.key("default", "canary"))
+    await mesh.objects.delete(Key("", "Service", "default", "web"))
+    assert (await get(client, "service.web"))[0] == 404
 
 
 async def test_weights_are_those_at_the_start_and_each_change_until_the_end(client: AsgiClient, mesh: Mesh) -> None:

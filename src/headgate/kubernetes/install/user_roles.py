@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headgate.api.inspect.traffic_series import TRAFFIC_SERIES
 from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.roles import by_group
 from headgate.kubernetes.names import NAME
+from headgate.resources.inspect import GROUP
 
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
@@ -29,13 +31,15 @@ class UserRole(NamedTuple):
 def user_roles() -> tuple[UserRole, ...]:
     """Return the ClusterRoles for users: of the objects and metrics that belong to a namespace.
 
-    The inspect API shows more than the objects of a namespace, so these roles give no right to it.
+    The inspect API shows more than the objects of a namespace, so these roles give no right to it, except to series, which have
+    the same counts as metrics.
     """
     objects = list(by_group((kind.group, kind.plural) for kind in mesh_kinds() if kind.namespaced))
     read, write = ([_rule(*resources, verbs) for resources in objects] for verbs in (_READ, _WRITE))
     metrics = [_rule(group.name, list(_metrics(group)), _READ_METRICS) for group in METRICS_GROUPS.values()]
+    series = _rule(GROUP, [TRAFFIC_SERIES.plural], TRAFFIC_SERIES.verbs)
     return (
-        UserRole(f"{NAME}-view", ("view", "edit", "admin"), (*read, *metrics)),
+        UserRole(f"{NAME}-view", ("view", "edit", "admin"), (*read, *metrics, series)),
         UserRole(f"{NAME}-edit", ("edit", "admin"), write),
     )
 

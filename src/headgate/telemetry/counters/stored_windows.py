@@ -45,6 +45,11 @@ class StoredWindows:
         self._open: OpenBucket | None = None
         self._closed: list[TimeBucket] = []
 
+    @property
+    def end(self) -> float:
+        """The end of the last closed window; 0 if there is none."""
+        return self._closed[-1].end if self._closed else self.short[-1].end if self.short else 0.0
+
     def add(self, number: int, counts: Counts, now: float) -> None:
         """Add counts to the flow of that number in the open window."""
         self._current(now).add(number, counts)
