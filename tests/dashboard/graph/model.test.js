@@ -116,6 +116,17 @@ test("nodes say what is wrong with them, and how many pods have a sidecar", () =
   assert.equal(node("198.51.100.7").detail, "outside the mesh");
 });
 
+test("a backend has the requests that splits send to it, and copies count as nothing that a node receives", () => {
+  const graph = status("splits");
+  const node = (name) => drawingModel(graph).nodes.find((candidate) => candidate.name === name);
+  assert.deepEqual([node("website-blue").total, node("website-blue").split], [0, 630]);
+  assert.match(node("website-blue").title, /gets 21\/s by splits/);
+  graph.edges.push({ ...graph.edges[0], target: graph.mirrors[0].target, copy: true });
+  assert.equal(node("website-next").total, 0);
+  graph.splits[0].backends.push({ ...graph.splits[0].backends[0], service: graph.splits[0].service });
+  assert.equal(node("website").split, 0);
+});
+
 test("a changed weight is reported with the share before", () => {
   assert.deepEqual(
     changedShares(

@@ -1,5 +1,5 @@
 /**
- * Ask the worker for layouts: one at a time, and then only for the newest shape.
+ * Request layouts from the worker: one at a time, and then only for the newest shape.
  * @import { Layout, Shape } from "./types.js"
  */
 

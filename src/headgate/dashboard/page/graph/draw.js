@@ -155,8 +155,8 @@ export const Node = memo(
     return html`<g class=${classes} data-id=${node.id} transform=${`translate(${place.x} ${place.y})`}>
       <rect class="card" x=${left} y=${top} width=${NODE.width} height=${NODE.height} rx=${node.outside ? 25 : 8} role="button"
         aria-label=${node.title} aria-pressed=${selected} tabindex=${reachable ? 0 : -1}><title>${node.title}</title></rect>
-      <text class="name" aria-hidden="true" x=${left + 12} y="-3">${shortened(node.name, 21 - 3 * node.marks.length)}</text>
-      <text class="detail" aria-hidden="true" x=${left + 12} y="15">${shortened(node.detail, 25)}</text>
+      <text class="name" aria-hidden="true" x=${left + 12} y="-3">${shortened(node.name, 17 - 2 * node.marks.length)}</text>
+      <text class="detail" aria-hidden="true" x=${left + 12} y="15">${shortened(node.detail, 24)}</text>
       ${node.marks.map((mark, index) => html`<${Sign} shape=${mark.shape} x=${-left - 14 - 18 * index} y=${-9} />`)}
     </g>`;
   },

@@ -59,21 +59,28 @@ export function graphNodes(status) {
     total: 0,
     failed: 0,
     denied: 0,
+    split: 0,
     p99: /** @type {number | null} */ (null),
   }));
   for (const edge of status.edges) {
     const { total, failed, denied } = outcome(edge);
     const sums = received[edge.target];
-    if (!sums) continue;
+    if (!sums || edge.copy) continue;
     sums.total += total;
     sums.failed += failed;
     sums.denied += denied;
     if (typeof edge.p99Microseconds === "number") sums.p99 = Math.max(sums.p99 ?? 0, edge.p99Microseconds);
   }
+  for (const { service: root, backends } of status.splits ?? []) {
+    for (const { service, requests } of backends) {
+      const sums = received[service];
+      if (sums && service !== root) sums.split += requests;
+    }
+  }
   return status.nodes.map((node, index) => graphNode(node, /** @type {Received} */ (received[index]), window));
 }
 
-/** @typedef {{total: number, failed: number, denied: number, p99: number | null}} Received */
+/** @typedef {{total: number, failed: number, denied: number, split: number, p99: number | null}} Received */
 
 /**
  * @param {import("./types.js").ApiNode} node
@@ -96,6 +103,7 @@ function graphNode(node, received, window) {
           `success ${percent(received.total - received.failed, received.total)}`,
         ]
       : [];
+  if (received.split > 0) numbers.push(`gets ${rate(received.split, window)} by splits`);
   const place = node.namespace ? `in namespace ${node.namespace}` : "";
   return {
     id: nodeId(node),
@@ -108,6 +116,7 @@ function graphNode(node, received, window) {
     total: received.total,
     failed: received.failed,
     denied: received.denied,
+    split: received.split,
     p99: received.p99,
     pods,
     meshed,

@@ -20,7 +20,7 @@ export function worstFirst(nodes) {
     node.total > 0 ? node.failed / node.total : 0,
     node.denied,
     node.warnings,
-    node.total,
+    node.total + node.split,
   ];
   const rows = nodes.map((node) => ({ node, values: badness(node) }));
   rows.sort((a, b) => {
@@ -56,8 +56,8 @@ function columnsOf(window, onNeighborhood) {
       title: "Receives",
       number: true,
       largestFirst: true,
-      cell: (node) => rate(node.total, window),
-      sort: (node) => node.total,
+      cell: (node) => `${rate(node.total, window)}${node.split ? `, ${rate(node.split, window)} by splits` : ""}`,
+      sort: (node) => node.total + node.split,
     },
     {
       id: "success",

@@ -69,6 +69,7 @@ function nodeDetails(node) {
   const details = node.outside ? [] : [["Pods in the mesh", `${node.meshed} of ${node.pods}`]];
   details.push(["Received", count(node.total)]);
   details.push(["Success", received ? percent(node.total - node.failed, node.total) : NONE]);
+  if (node.split > 0) details.push(["Received by splits", count(node.split)]);
   if (node.failed > 0) details.push(["Failed", count(node.failed)]);
   if (node.denied > 0) details.push(["Denied", count(node.denied)]);
   if (node.p99 !== null) details.push(["p99 of the slowest caller", latency(node.p99)]);

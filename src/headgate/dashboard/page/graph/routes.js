@@ -176,10 +176,10 @@ function backward(from, to, half, offset) {
 function loop(from, half) {
   const top = from.across - half.across;
   return [
-    { along: from.along + 24, across: top },
-    { along: from.along + 60, across: top - 46 },
-    { along: from.along - 60, across: top - 46 },
-    { along: from.along - 24, across: top - 3 },
+    { along: from.along + half.along / 2, across: top },
+    { along: from.along + half.along + 10, across: top - 60 },
+    { along: from.along - half.along - 10, across: top - 60 },
+    { along: from.along - half.along / 2, across: top - 3 },
   ];
 }
 

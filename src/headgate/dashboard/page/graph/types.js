@@ -32,6 +32,7 @@
  * @property {number} total requests and connections that it receives, without denied ones
  * @property {number} failed failed requests and connections
  * @property {number} denied
+ * @property {number} split requests that splits of other Services sent to it
  * @property {number | null} p99 microseconds of its slowest edge
  * @property {number} pods
  * @property {number} meshed

@@ -9,7 +9,7 @@ import { useEffect, useRef, useState } from "../vendor/preact-hooks.js";
 const SHOWN_MS = 12_000;
 
 /**
- * Return the wanted share of each backend before it changed, for some seconds after the change.
+ * Return the wanted share of each backend before it changed, for 12 seconds after the change.
  * @param {Model} model
  * @returns {Map<string, string>}
  */
