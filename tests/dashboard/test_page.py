@@ -350,3 +350,18 @@ async def test_a_hidden_page_has_no_streams(opened: OpenPage) -> None:
     opened.api.objects[SERVICES] = graph([node("website")], [])
     await opened.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
     await expect(rows(opened.page)).to_have_count(1)
+
+
+async def test_more_pages_than_streams_stay_current_and_can_send_requests(opened: OpenPage) -> None:
+    """A browser has six connections to an origin; streams on all of them would block each request."""
+    context = opened.page.context
+    pages = [opened.page, *[await context.new_page() for _ in range(3)]]
+    for page in pages:
+        await page.goto(opened.url)
+        await expect(rows(page)).to_have_count(2)
+    opened.api.objects[SERVICES] = graph([node("website")], [])
+    opened.api.change(SERVICES, "MODIFIED", opened.api.objects[SERVICES])
+    for page in pages:
+        await expect(rows(page)).to_have_count(1)
+        await page.get_by_role("link", name="Proxies", exact=True).click()
+        await expect(rows(page, "Proxies")).to_have_count(1)

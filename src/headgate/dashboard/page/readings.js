@@ -1,15 +1,16 @@
 /**
  * Readings of the API that stay current: a list or an object, watched as a stream. A lost stream reconnects with growing pauses, and
- * the last value stays, marked as stale. A hidden page has no streams: a browser opens only six connections to an origin.
+ * the last value stays, marked as stale. A hidden page has no streams, and further pages than streams allow read values every few seconds.
  */
 
 import { ApiError, lines, request } from "./api.js";
+import { withStream } from "./streams.js";
 import { useEffect } from "./vendor/preact-hooks.js";
 import { signal } from "./vendor/signals.js";
 
 /**
  * `loading`: no value yet. `live`: a stream keeps the value current; `polled`: it is read every few seconds, because the API has no stream of
- * it. `stale`: the connection is lost; `error` says why. `failed`: there is no value, and `error` says why.
+ * it, or other pages have the most streams. `stale`: the connection is lost; `error` says why. `failed`: there is no value, and `error` says why.
  *
  * @template T
  * @typedef {object} Reading
@@ -45,6 +46,7 @@ class Source {
     this.query = query;
     this.reading = signal(LOADING);
     this.readers = 0;
+    this.watches = true;
     /** @type {AbortController | null} */
     this.running = null;
     /** @type {Map<string, any>} */
@@ -69,26 +71,38 @@ class Source {
   /** @param {AbortSignal} abort */
   async run(abort) {
     let pause = FIRST_PAUSE_MS;
-    let watches = true;
+    const connected = () => {
+      pause = FIRST_PAUSE_MS;
+    };
     while (!abort.aborted) {
       try {
-        if (watches)
-          await this.follow(abort, () => {
-            pause = FIRST_PAUSE_MS;
-          });
-        else await this.poll(abort);
-        pause = watches ? pause : POLL_MS;
+        if (!(await this.stream(abort, connected))) {
+          await this.poll(abort);
+          pause = POLL_MS;
+        }
       } catch (error) {
         if (abort.aborted) return;
-        const failure = error instanceof ApiError ? error : new ApiError(0, "The connection is lost.");
-        if (watches && NO_WATCH.has(failure.status)) {
-          watches = false;
-          continue;
-        }
-        this.fail(failure);
+        this.fail(error instanceof ApiError ? error : new ApiError(0, "The connection is lost."));
         pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
       }
       await sleep(pause * (0.75 + Math.random() / 2), abort);
+    }
+  }
+
+  /**
+   * Follow the stream to its end and return true; or return false if there is no stream for this value.
+   *
+   * @param {AbortSignal} abort
+   * @param {() => void} connected
+   */
+  async stream(abort, connected) {
+    if (!this.watches) return false;
+    try {
+      return await withStream(() => this.follow(abort, connected));
+    } catch (error) {
+      if (!(error instanceof ApiError && NO_WATCH.has(error.status))) throw error;
+      this.watches = false;
+      return false;
     }
   }
 
