@@ -53,13 +53,14 @@ class ControlPlane:
         self.authority = ServerAuthority()
         jobs = JobSidecars(self.store, self.receiver.wait_for_report)
         self.server = lab.server_over_tls({otlp.METHOD: self.receiver.export, **jobs.methods})
-        self.port = lab.run(self.server.start("localhost:0", Latest(self.authority.issue())))
+        # gRPC listens on ::1 alone, and only logs it, if another process has the port that it has chosen on 127.0.0.1.
+        self.port = lab.run(self.server.start("127.0.0.1:0", Latest(self.authority.issue())))
 
     async def call(self, method: str, request: Mapping[str, Any], token: str) -> bytes:
         """Call a method as the program in a sidecar's container does."""
         credentials = grpc.ssl_channel_credentials(self.authority.roots.encode())
         options = [("grpc.ssl_target_name_override", NAME)]
-        async with grpc.aio.secure_channel(f"localhost:{self.port}", credentials, options) as channel:
+        async with grpc.aio.secure_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
             answer: bytes = await channel.unary_unary(method)(
                 json.dumps(request).encode(), metadata=[("authorization", f"Bearer {token}")], timeout=SETTLED_S
             )
