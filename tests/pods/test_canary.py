@@ -65,10 +65,11 @@ def status(cluster: Cluster) -> Mapping[str, Any]:
 def ended(cluster: Cluster, phase: str) -> Mapping[str, Any]:
     """Wait until every proxy has the last weights of the rollout; return the status."""
 
-    def last() -> Mapping[str, Any] | None:
-        found = status(cluster)
-        programmed = [item["status"] for item in found.get("conditions", ()) if item["type"] == "Programmed"]
-        return found if (state_of(found), programmed) == (phase, ["True"]) else None
+    def last() -> Mapping[str, Any]:
+        current = status(cluster)
+        programmed = [item["status"] for item in current.get("conditions", ()) if item["type"] == "Programmed"]
+        assert (state_of(current), programmed) == (phase, ["True"]), current
+        return current
 
     result: Mapping[str, Any] = until(last, phase)
     return result
