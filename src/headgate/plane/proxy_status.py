@@ -42,16 +42,16 @@ def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, n
     timestamps = proxy.timestamps
     current = tuple(proxy.rejections())
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
-    is_ending = proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
+    ends = is_ending(proxy, pod)
     state, message = _state(proxy, refusals, now)
-    if is_ending:
+    if ends:
         message = "its pod is being deleted"
     last = timestamps.rejected[0] if timestamps.rejected else None
     waiting = min(timestamps.sent.values(), default=0.0) if proxy.session else 0.0
     return ProxyStatus(
         state=state,
         message=message,
-        serves=proxy.was_configured and not is_ending,
+        serves=proxy.was_configured and not ends,
         connection_time=timestamp(timestamps.connected) if proxy.session else None,
         last_acknowledged_time=_time(max(timestamps.acknowledged.values(), default=0.0)),
         waiting_since_time=_time(waiting),
@@ -59,6 +59,11 @@ def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, n
         refusals=refusals,
         last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
     )
+
+
+def is_ending(proxy: fleet.FleetProxy, pod: MeshPod | None) -> bool:
+    """Return whether a proxy has no stream and its pod is being deleted. Its kubelet reports its end seconds later."""
+    return proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
 
 
 def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:

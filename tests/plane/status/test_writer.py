@@ -292,6 +292,21 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
         await rig.programmed(key, says("3 of 3 proxies have the configuration"))
 
 
+async def test_a_disconnected_proxy_counts_until_its_pod_is_being_deleted(rig: StatusRig) -> None:
+    """Its Envoy may have ended, and the kubelet reports that later; rollouts wait for the condition."""
+    await rig.write(split("web", {"v1": 8, "v2": 2}))
+    rig.take(GATEWAY.id)
+    rig.clients.pop(SIDECAR).leave()
+    rig.fleet.notify()
+    assert await rig.programmed(WEB, says(ONE, 2)) == ("False", ONE)
+    pod = meshed_pod("client", "10.1.0.9")
+    held = {**pod["metadata"], "finalizers": ["example.org/held"]}
+    await rig.write({**pod, "metadata": held})
+    await rig.store.delete(key_of(pod))
+    text = "1 of 1 proxies have the configuration"
+    assert await rig.programmed(WEB, says(text, 2)) == ("True", text)
+
+
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A longer wait for proxies whose stream has ended, which a busy machine can't exceed."""

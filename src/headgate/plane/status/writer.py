@@ -15,13 +15,15 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from headgate.compiler.report import Compiled, Finding, StatusCondition
-from headgate.envoy.node_ids import SIDECAR
+from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.node_ids import SIDECAR, pod_of
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, EXPERIMENTAL, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
+from headgate.plane.proxy_status import is_ending
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.certificate_expiry import certificate_expiry, next_change
 from headgate.plane.status.conditions import (
@@ -195,7 +197,7 @@ class StatusWriter:
         blocking = self._loop.mtls_migration.pending_proxies() if reports.migrating else ()
         incomplete_certificates = frozenset(self._incomplete_certificates(compiled))
         self._takeover = self._takeover or Takeover(self._fleet)
-        self._takeover.observe()
+        self._takeover.observe(receipts.states)
         observation = self._observation = Observation(
             reports,
             receipts,
@@ -216,8 +218,10 @@ class StatusWriter:
     async def _receipts(self) -> Receipts:
         """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies."""
         receipts, began, took = Receipts(cache=self._ack_states), time.monotonic(), 0.0
+        pods = (self._feed.snapshot.get() or Snapshot()).pods
         for number, proxy in enumerate(self._fleet.configured(), 1):
-            receipts.add(proxy)
+            if not is_ending(proxy, pods.get(pod_of(proxy.id))):
+                receipts.add(proxy)
             if number % BATCH == 0:
                 took += time.monotonic() - began
                 await asyncio.sleep(0)
