@@ -329,6 +329,8 @@ class SharedInstallation:
         """Return the cluster with headgate. Raises CannotStart."""
         cluster = self.cluster(alone=alone)
         self._sharing.once(INSTALLED, lambda: cluster.headgate(*shared_installation()))
+        if alone:
+            replace_restarted(cluster)
         return cluster
 
     def changed(self) -> None:
@@ -506,6 +508,21 @@ def wait_replicas(cluster: Cluster) -> None:
         return [is_ready(pod) for pod in pods if not is_deleted(pod)] == [True] * wanted
 
     until(ready, "all replicas ready")
+
+
+def replace_restarted(cluster: Cluster) -> None:
+    """Replace the replicas of the control plane whose programs modules have killed repeatedly.
+
+    The kubelet starts a program again after 10 s, and after twice as long each time, up to 5 minutes, until 10 minutes have
+    passed without an end. After nine kills within 5 minutes both replicas waited at once. From the sixth end of a program on,
+    the wait is longer than PATIENCE_S.
+    """
+    replicas = cluster.get("pods", SYSTEM, "app.kubernetes.io/name=headgate")["items"]
+    statuses = {pod["metadata"]["name"]: pod["status"].get("containerStatuses", ()) for pod in replicas}
+    restarted = [name for name, containers in statuses.items() if any(item["restartCount"] > 1 for item in containers)]
+    if restarted:
+        cluster.kubectl("-n", SYSTEM, "delete", "pods", "--wait=false", *restarted)
+        wait_replicas(cluster)
 
 
 def counted(cluster: Cluster, place: str, name: str) -> int:
