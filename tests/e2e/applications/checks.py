@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,21 +65,21 @@ def wait(host: ApplicationHost, *words: str) -> None:
     until(lambda: host.kubectl(*words, "--timeout=30s"), " ".join(words), PATIENCE_S)
 
 
-def visit(host: ApplicationHost, count: int, method: str, url: str) -> Counter[str]:
-    """Send requests from a Job, as `web/visit.py` says; return how often each answer came."""
+def visit(host: ApplicationHost, *requests: tuple[int, str, str]) -> Sequence[Counter[str]]:
+    """Send requests (count, method, URL) from one Job, as `web/visit.py` says; return how often each answer came, for each URL."""
     name = f"visit-{next(_numbers)}"
     (web,) = (name for name in host.kubectl("get", "configmaps", "-o", "name").split() if "/web-" in name)
     mounted = {"name": "web", "configMap": {"name": web.partition("/")[2]}}
     app = container(
         "app",
         image=IMAGE,
-        command=["python3", "/app/visit.py", str(count), method, url],
+        command=["python3", "/app/visit.py", *(str(word) for group in requests for word in group)],
         volumeMounts=[{"name": "web", "mountPath": "/app"}],
     )
     template = pod_template(app, labels={"app": name}, restartPolicy="Never", volumes=[mounted])
     job = obj("Job", name, version="batch/v1", namespace="", spec={"backoffLimit": 0, "template": template})
     host.kubectl("apply", "-f", "-", stdin=json.dumps(job))
-    return Counter(json.loads(output_of(host, name)))
+    return list(map(Counter, json.loads(output_of(host, name))))
 
 
 def output_of(host: ApplicationHost, job: str) -> str:
@@ -115,7 +115,8 @@ def wait_called(host: ApplicationHost, kind: str, name: str, expected: Mapping[s
 def check_bookshop(host: ApplicationHost) -> None:
     """R1, R7, R80: pages have reviews of three versions by their weights, and each request is counted at its edge."""
     requests, shares = 100, {"200 v1": 0.5, "200 v2": 0.3, "200 v3": 0.2}
-    answers = visit(host, requests, "GET", "http://productpage:9080/productpage")
+    page, health = (f"http://productpage:9080/{path}" for path in ("productpage", "health"))
+    answers, healthy = visit(host, (requests, "GET", page), (1, "GET", health))
     assert answers.keys() == shares.keys()
     assert answers.total() == requests
     assert all(fits(answers[version], share, of=requests) for version, share in shares.items()), answers
@@ -124,16 +125,15 @@ def check_bookshop(host: ApplicationHost) -> None:
     for name in ("reviews-v2", "reviews-v3"):
         wait_called(host, "deployments", name, {"ratings": reviews[name]})
     assert called(host, "deployments", "reviews-v1") == {}
-    (page,) = visit(host, 1, "GET", "http://productpage:9080/health")
-    assert page == "200"
+    assert healthy == {"200": 1}
 
 
 def check_voting(host: ApplicationHost) -> None:
     """Votes arrive in the database of a StatefulSet by a queue; a Job has filled it, and a CronJob's Job reads it."""
     assert output_of(host, "fill") == "filled\n"
-    for choice, count, expected in (("a", 30, "200 cats"), ("b", 20, "200 dogs"), ("c", 3, "404")):
-        answers = visit(host, count, "POST", f"http://vote:8080/{choice}?voter-{{}}")
-        assert answers == {expected: count}, answers
+    votes = ((30, "a"), (20, "b"), (3, "c"))
+    answers = visit(host, *((count, "POST", f"http://vote:8080/{choice}?voter-{{}}") for count, choice in votes))
+    assert answers == [{"200 cats": 30}, {"200 dogs": 20}, {"404": 3}]
     until(lambda: result(host) == {"cats": 15, "dogs": 25}, "all votes", PATIENCE_S, poll=POLL_S)
     # As `kubectl create job --from=cronjob/tally`, which knows no cluster with CronJobs of batch/v1beta1 only.
     template = json.loads(host.kubectl("get", "cronjob", "tally", "-o", "json"))["spec"]["jobTemplate"]

@@ -1,6 +1,6 @@
-"""Send requests and print how often each answer came, as JSON: visit.py COUNT METHOD URL.
+"""Send requests and print how often each answer came, as a JSON list: visit.py COUNT METHOD URL [COUNT METHOD URL ...].
 
-`{}` in the URL is the number of the request, from 0 on. An answer is its status, with the `version` in its body, or the whole body of a failure of the server.
+`{}` in a URL is the number of the request, from 0 on. An answer is its status, with the `version` in its body, or the whole body of a failure of the server.
 """
 
 import json
@@ -21,5 +21,6 @@ def visit(method: str, url: str) -> str:
 
 
 if __name__ == "__main__":
-    count, method, url = sys.argv[1:]
-    print(json.dumps(Counter(visit(method, url.format(number)) for number in range(int(count)))))
+    groups = zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3], strict=True)
+    answers = [Counter(visit(method, url.format(i)) for i in range(int(count))) for count, method, url in groups]
+    print(json.dumps(answers))
