@@ -11,11 +11,18 @@ POLL_S = 0.02
 LONGEST_POLL_S = 0.2
 
 
-def until(condition: Callable[[], T | None], what: str = "", seconds: float = DEADLINE_S, *, poll: float = POLL_S) -> T:
+def until(
+    condition: Callable[[], T | None],
+    what: str = "",
+    seconds: float = DEADLINE_S,
+    *,
+    poll: float = POLL_S,
+    longest: float = LONGEST_POLL_S,
+) -> T:
     """Call `condition` until it returns a true value; return that value.
 
-    The first pause between two calls is `poll` seconds. Pauses become longer, because a call may take as much processor time
-    as what the test waits for. AssertionError and LookupError of `condition` count as false. Raises AssertionError after
+    The first pause between two calls is `poll` seconds. Pauses become longer, up to `longest` seconds, because a call may take
+    as much processor time as what the test waits for. AssertionError and LookupError of `condition` count as false. Raises AssertionError after
     `seconds`.
     """
     start = time.monotonic()
@@ -29,5 +36,5 @@ def until(condition: Callable[[], T | None], what: str = "", seconds: float = DE
             failure = repr(error)
         now = time.monotonic()
         assert now < start + seconds, f"not within {seconds} s: {what or condition} {failure}"
-        longer = min((now - start) / 10, LONGEST_POLL_S)
+        longer = min((now - start) / 10, longest)
         time.sleep(max(poll, now - begun, longer))  # leave at least half of the CPU time to other processes

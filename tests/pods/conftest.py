@@ -30,7 +30,7 @@ TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
 PATIENCE_S = 120
 """The limit of waits. The next active replica waits until the Lease of a killed one has expired, and all proxies connect again."""
-POLL_S, COMMAND_POLL_S = 0.1, 0.5
+POLL_S, COMMAND_POLL_S, LONGEST_POLL_S = 0.1, 0.5, 1.0
 T = TypeVar("T")
 SYSTEM = "headgate-system"
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
@@ -39,17 +39,22 @@ ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
 HELD = "/tmp/held"
 HOSTS = """
-import http.client, json, socket
-connection = http.client.HTTPConnection("admin")
-connection.sock = socket.socket(socket.AF_UNIX)
-connection.sock.connect("/run/headgate/admin.sock")
-connection.request("GET", "/clusters?format=json")
-clusters = json.load(connection.getresponse())["cluster_statuses"]
-hosts = [host for cluster in clusters for host in cluster.get("host_statuses", ())]
-ejected = [(host, bool(host.get("health_status", {}).get("failed_outlier_check"))) for host in hosts]
-print(json.dumps([[host["address"].get("socket_address", {}).get("address"), value] for host, value in ejected]))
+import http.client, json, socket, sys, time
+def endpoints():
+    connection = http.client.HTTPConnection("admin")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect("/run/headgate/admin.sock")
+    connection.request("GET", "/clusters?format=json")
+    clusters = json.load(connection.getresponse())["cluster_statuses"]
+    connection.close()
+    hosts = [host for cluster in clusters for host in cluster.get("host_statuses", ())]
+    ejected = [(host, bool(host.get("health_status", {}).get("failed_outlier_check"))) for host in hosts]
+    return [[host["address"].get("socket_address", {}).get("address"), value] for host, value in ejected]
+while any(is_ejected for _, is_ejected in endpoints()) and "wait" in sys.argv:
+    time.sleep(0.2)
+print(json.dumps(endpoints()))
 """
-"""Prints the address of each endpoint of an Envoy, and whether it has ejected the endpoint."""
+"""Prints the address of each endpoint of an Envoy, and whether it has ejected the endpoint; with `wait`, once none is ejected."""
 
 
 _newest_ports = itertools.count(20001)
@@ -60,7 +65,7 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_
 
     Conditions that run a program have longer pauses, such as COMMAND_POLL_S.
     """
-    return waiting.until(condition, what, seconds, poll=poll)
+    return waiting.until(condition, what, seconds, poll=poll, longest=LONGEST_POLL_S)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -533,9 +538,12 @@ def counted(cluster: Cluster, place: str, name: str) -> int:
     return sum(int(metric["value"]) for metric in metrics if metric["name"].endswith("_count"))
 
 
-def endpoints_of_proxy(cluster: Cluster, place: str, deployment: str) -> list[tuple[str, bool]]:
-    """Return the address of each endpoint that the sidecar of a Deployment has, and whether it has ejected the endpoint."""
-    program = ("-n", place, "exec", f"deployment/{deployment}", "-c", SIDECAR, "--", "python3", "-c", HOSTS)
+def endpoints_of_proxy(cluster: Cluster, place: str, deployment: str, *options: str) -> list[tuple[str, bool]]:
+    """Return the address of each endpoint that the sidecar of a Deployment has, and whether it has ejected the endpoint.
+
+    With the option `wait`, wait until it has ejected none.
+    """
+    program = ("-n", place, "exec", f"deployment/{deployment}", "-c", SIDECAR, "--", "python3", "-c", HOSTS, *options)
     printed = until(lambda: cluster.kubectl(*program))  # `kubectl exec` may lose it
     return [(address, is_ejected) for address, is_ejected in json.loads(printed)]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.pods.conftest import (
-    COMMAND_POLL_S,
     Cluster,
     app_deployment,
     endpoints_of_proxy,
@@ -64,9 +63,10 @@ class Shop:
         self.answers += answers
         return answers
 
-    def ejected(self) -> list[str]:
-        """Return the addresses that the client's sidecar has ejected."""
-        return [address for address, is_ejected in endpoints_of_proxy(self.cluster, PLACE, "client") if is_ejected]
+    def ejected(self, *options: str) -> list[str]:
+        """Return the addresses that the client's sidecar has ejected; `options` has those of `endpoints_of_proxy`."""
+        endpoints = endpoints_of_proxy(self.cluster, PLACE, "client", *options)
+        return [address for address, is_ejected in endpoints if is_ejected]
 
     def run(self, pod: str, *command: str) -> None:
         """Run a command in the application's container of a pod."""
@@ -112,7 +112,7 @@ def test_a_failing_pod_is_ejected_and_comes_back(shop: Shop) -> None:
     while_ejected = shop.send(20)
     assert shop.ejected() == [shop.pods[failing]]
     assert while_ejected == {f"200 {pod}": 10 for pod in healthy}
-    until(lambda: not shop.ejected(), "the ejection ends", 2 * TIME_S, poll=COMMAND_POLL_S)
+    assert not shop.ejected("wait")
     assert shop.send(30) == {f"200 {pod}": 10 for pod in shop.pods}
     failed = shop.answers[f"503 {failing}"]
     assert failed >= 5
