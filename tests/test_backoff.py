@@ -199,6 +199,8 @@ def refers_to(node: ast.Name | ast.Attribute, name: str) -> bool:
 
 def repeats(source: str) -> bool:
     """Return whether a module repeats failed attempts in a loop, or by a function that calls itself later."""
+    if not any(name in source for name in WAITS):  # parsing all modules would take seconds
+        return False
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.While | ast.For | ast.AsyncFor) and repeats_until_success(node):
             return True

@@ -34,6 +34,8 @@ def first_cells(text: str, pattern: str) -> set[str]:
 
 def reasons_in(source: str) -> Iterator[str]:
     """Yield the words that calls give as the reason of a condition or of an Event."""
+    if not any(f"{name}(" in source for name in (*_CALLS, "record_event")):  # parsing all modules would take seconds
+        return
     for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         position = 1 if name == "record_event" else _CALLS.get(name)
