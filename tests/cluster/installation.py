@@ -22,10 +22,14 @@ REVISION_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/headgate"
 
 
-async def install(server: KubeApiServer, values: Values = VALUES) -> None:
-    """Apply the objects of an installation and the Gateway API's definitions."""
+async def install(server: KubeApiServer, values: Values = VALUES, *, gateway_api: bool = True) -> None:
+    """Apply the objects of an installation and the Gateway API's definitions.
+
+    These take the API server two thirds of the processor time of an installation without APIServices, 3.5 of 5.4 s.
+    """
+    others = gateway_api_definitions() if gateway_api else ()
     async with server.client() as client:
-        async for _ in Installer(client).apply((*gateway_api_definitions(), *on_this_machine(server, values))):
+        async for _ in Installer(client).apply((*others, *on_this_machine(server, values))):
             pass
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster import replica
 from tests.cluster.api_server import MERGE, KubeApiServer, started
 from tests.cluster.control_planes import DEADLINE_S, eventually
-from tests.cluster.installation import WITHOUT_APIS, on_this_machine
+from tests.cluster.installation import WITHOUT_APIS, install, on_this_machine
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
 from tests.waiting import until
 
@@ -49,15 +49,9 @@ def content(obj: Any) -> Any:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
     """An API server with an installation, on which a test replaces only the definitions of its mesh."""
     with started(tmp_path_factory.mktemp("adoption")) as server:
-        asyncio.run(_apply(server))
+        asyncio.run(install(server, WITHOUT_APIS, gateway_api=False))
         server.namespace("shop")
         yield server
-
-
-async def _apply(server: KubeApiServer) -> None:
-    async with server.client() as client:
-        async for _ in Installer(client).apply(tuple(on_this_machine(server, WITHOUT_APIS))):
-            pass
 
 
 @pytest.fixture
