@@ -10,7 +10,9 @@ _SHORT_DIGITS, _DIGITS = 3, "0123456789"
 
 def encoded(fields: Iterable[tuple[str, str]]) -> bytes:
     """Return headers as the content of HEADERS frames."""
-    return b"".join(b"\x00" + _text(name.encode()) + _text(value.encode()) for name, value in fields)
+    return b"".join(
+        b"\x00" + _text(name.encode()) + _text(value.encode("utf-8", "surrogateescape")) for name, value in fields
+    )
 
 
 def status(block: bytes) -> int:

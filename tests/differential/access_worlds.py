@@ -68,7 +68,7 @@ PARTS = st.sampled_from(
 METHODS = ("*", "GET", "GET", "GET", "POST", "HEAD", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 CERTIFICATE = "x-forwarded-client-cert"
 TEXTS = {
-    "x-a": (".*", "", "1", "1|a", "1,a", "[0-9]+"),
+    "x-a": (".*", "", "..", "1", "1|a", "1,a", "[0-9]+"),
     "user-agent": (".*Firefox.*", ".+", "(?i)firefox"),
     "cookie": (".*sticky=on.*", "a=1; b=2", "a=1"),
     "host": ("a", "a(:[0-9]+)?", ".*"),
@@ -117,11 +117,14 @@ ENDS = (
     "/" + "x" * 30_000,
     "*",
     "é",
+    "\udcff",  # bytes that are not UTF-8
+    "/\udcc0\udcae\udcc0\udcae/b",
 )
 HEADERS = (
     ("x-a", "1"),
     ("X-A", "a"),
     ("x-a", ""),
+    ("x-a", "é"),
     ("user-agent", "x Firefox y"),
     ("cookie", "a=1"),
     ("cookie", "b=2"),

@@ -45,7 +45,7 @@ class Message(NamedTuple):
     def _head(self) -> bytes:
         fields = [("host", self.authority), *self.headers]
         lines = [f"{self.method} {self.target} HTTP/{self.version}", *(f"{n}: {v}" for n, v in fields), "", ""]
-        return "\r\n".join(lines).encode()
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
     def _frames(self) -> bytes:
         fields = [

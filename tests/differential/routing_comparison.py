@@ -123,4 +123,4 @@ def head(sent: Sent) -> bytes:
     fields = [*((("host", sent.authority),) if sent.authority or sent.version != "1.0" else ()), *request.headers]
     lines = [f"{request.method} {request.target} HTTP/{sent.version}", *header_lines(fields), ""]
     body = ["0", *header_lines(sent.trailers), "", ""] if sent.chunked else [""]
-    return "\r\n".join([*lines, *body]).encode()
+    return "\r\n".join([*lines, *body]).encode("utf-8", "surrogateescape")

@@ -154,3 +154,10 @@ def test_a_request_may_have_no_host(lab, version):
     mesh = lab.serve(world(".*")).mesh
     for via in ("address", "proxy"):
         check(lab, mesh, sent()._replace(version=version, via=via, authority=""))
+
+
+@pytest.mark.parametrize("value", ["é", "\udce9"])
+@pytest.mark.parametrize("pattern", [".", "..", "é", r"\xe9", r"[^\x00-\x7f]+"])
+def test_expressions_match_bytes(lab, pattern, value):
+    """In UTF-8, the first value has two bytes, and the second one is not valid."""
+    check(lab, lab.serve(world(pattern)).mesh, sent(value))

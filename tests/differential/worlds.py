@@ -51,9 +51,41 @@ METHODS = ("GET", "POST", "HEAD", "PUT", "*")
 SENT_METHODS = ("GET", "GET", "GET", "POST", "HEAD", "PUT", "DELETE")
 HEADERS = ("x-a", "X-A", "x-b", "User-Agent", "cookie", "host")
 HEADER_PATTERN = st.sampled_from(
-    (".*", ".+", "", "1", "^1$", "[0-9]+", "a|b", "(?i)yes", ".*Firefox.*", "1,2", "^.*sticky=on.*$", "a.*", "(")
+    (
+        ".*",
+        ".+",
+        "",
+        "1",
+        "^1$",
+        "[0-9]+",
+        "a|b",
+        "(?i)yes",
+        ".*Firefox.*",
+        "1,2",
+        "^.*sticky=on.*$",
+        "a.*",
+        ".",
+        "..",
+        "(",
+    )
 )
-VALUES = ("", "1", "12", "a", "b", "ab", "yes", "YES", "Firefox", "x Firefox y", "firefox", "a=1; sticky=on", "2")
+VALUES = (
+    "",
+    "1",
+    "12",
+    "a",
+    "b",
+    "ab",
+    "yes",
+    "YES",
+    "Firefox",
+    "x Firefox y",
+    "firefox",
+    "a=1; sticky=on",
+    "2",
+    "é",
+    "\udce9",
+)
 USERS = (("x-user", "alice"), ("x-user", "bob"), ("x-user", ""), ("cookie", "side=1"), ("cookie", 'a=1; side="2"'))
 RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
     (

@@ -152,6 +152,12 @@ def test_a_rule_with_a_path_allows_other_escapes(end):
     assert ask(target=f"/version/x{end}").allowed
 
 
+@pytest.mark.parametrize("target", ["/version/é", "/version/\udcc0\udcae\udcc0\udcae/x", "/version/\udcff"])
+def test_a_rule_with_a_path_never_allows_bytes_that_are_not_ascii(target):
+    """Only HTTP/2 can carry them, and the last two are not UTF-8."""
+    assert "may read as another path" in ask(target=target, authority="a", version="2").why
+
+
 def test_a_rule_without_a_path_allows_any_path():
     assert ask(granted(requests=(RequestRule(name="all", match=ANY),)), target="/a/../b").allowed
 

@@ -18,7 +18,7 @@ def test_expressions_in_re2_syntax_are_valid(pattern):
         (r"(a)\1", "RE2 syntax"),
         ("(?=a)", "RE2 syntax"),
         ("a" * 1025, "at most 1024"),
-        (r"\pL{300}", "use smaller repetitions"),
+        ("(abcdefghijkl){900}", "use smaller repetitions"),
     ],
 )
 def test_an_expression_that_re2_does_not_support_is_rejected_with_the_reason(pattern, words):
@@ -28,3 +28,21 @@ def test_an_expression_that_re2_does_not_support_is_rejected_with_the_reason(pat
 def test_an_expression_must_match_the_whole_text():
     assert matches("a.c", "abc")
     assert not matches("a.c", "abcd")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("/..", "/é"), ("/é", "/é"), (r"/\xc3[\xa0-\xbf]", "/é"), ("/.", "/\udcff"), (".*", "/\udcc0\udcae"), ("☺+", "☺")],
+)
+def test_expressions_match_bytes(pattern, text):
+    assert matches(pattern, text)
+
+
+def test_a_dot_is_not_a_character_of_two_bytes():
+    assert not matches("/.", "/é")
+
+
+def test_a_character_by_its_number_is_rejected_if_it_is_no_byte():
+    """Envoy would reject all routes of the host."""
+    assert fault(r"\x{e9}") == ""
+    assert "invalid escape sequence" in fault(r"\x{263a}")

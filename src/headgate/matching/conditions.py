@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headgate.matching.patterns import Parser, beginning, common_start, sample
 from headgate.matching.regular import Algebra, Expression
-from headgate.model.ambiguous_paths import AMBIGUOUS_PATH
+from headgate.model.ambiguous_paths import AMBIGUOUS_PATH, OTHER_SPELLING, OTHER_SPELLING_IN_ASCII
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
 from headgate.model.sanitizing import why_removed
@@ -108,7 +108,8 @@ def conjunction(match: Match) -> Conjunction:
 def path_test(path: Path) -> Test:
     """Return a condition on the path."""
     if path.kind == "regex":
-        return _text_test(Text(value=path.value, regex=True))
+        in_ascii = OTHER_SPELLING_IN_ASCII if path.value == OTHER_SPELLING else path.value
+        return _text_test(Text(value=in_ascii, regex=True))
     return Test("prefix", path.value.rstrip("/")) if path.kind == "prefix" else Test("exact", path.value)
 
 
@@ -129,7 +130,7 @@ class Domain(NamedTuple):
 
 _HOST_CHARACTERS = r"[!$-.0-;=@A-Z\[\]_a-z~]*"
 _VALUE = r"(?:[!-~](?:[\t -~]*[!-~])?)?"
-_NEVER = Domain("[^\\x00-\\x{10FFFF}]", optional=True)
+_NEVER = Domain(r"[^\x00-\xff]", optional=True)
 _REFERER = (
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,4})?(?:[/?][!-\"$-~]*)?"
     r"|[A-Za-z0-9._~%!$&'()*+,;=@?-]*(?:/[A-Za-z0-9._~%!$&'()*+,;=:@/?-]*)?"

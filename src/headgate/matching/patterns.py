@@ -7,11 +7,9 @@ import functools
 import re
 from itertools import takewhile
 
-import re2
-
 from headgate.matching.regular import Algebra, Expression, looks_like
 from headgate.matching.undecided import Undecided
-from headgate.resources.regexes import fault, matches
+from headgate.resources.regexes import bounds, fault, matches
 
 _CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\[pP]\{[^}]*\}|\\.|[^\]\\])*\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|x(?:\{[^}]*\}|[0-9A-Fa-f]{2})|[0-7]{1,3}|.)", re.DOTALL)
@@ -32,25 +30,15 @@ def characters(token: str, flags: str) -> int:
     if fault(pattern):
         raise Undecided
     mask = sum(1 << code for code in _CODES if matches(pattern, chr(code)))
-    if not mask and _bounds(pattern)[1]:  # it matches other characters, such as letters with accents
+    if not mask and bounds(pattern, _RANGE)[1]:  # it matches other characters, such as letters with accents
         raise Undecided
     return mask
-
-
-@functools.lru_cache(maxsize=4096)
-def _bounds(pattern: str) -> tuple[bytes, bytes]:
-    """Return bounds (UTF-8) of all texts that the whole pattern matches; the widest bounds if RE2 reports none."""
-    try:
-        low, high = re2.compile(f"^(?:{pattern})$").possiblematchrange(_RANGE)
-    except re2.error:
-        return b"", b"\xff"
-    return low, high
 
 
 @functools.lru_cache(maxsize=16384)
 def common_start(pattern: str) -> str:
     """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common."""
-    low, high = _bounds(pattern)
+    low, high = bounds(pattern, _RANGE)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
     return bytes(byte for byte, _ in same).decode(errors="ignore")
 
@@ -74,7 +62,7 @@ def intended(pattern: str) -> str:
 
 def sample(pattern: str) -> str | None:
     """Return a short text that the whole pattern matches; None if none is found. The pattern must be valid."""
-    candidates = (intended(pattern), _bounds(pattern)[0].decode(errors="replace"))
+    candidates = (intended(pattern), bounds(pattern, _RANGE)[0].decode(errors="replace"))
     return next((text for text in candidates if matches(pattern, text)), None)
 
 

@@ -13,6 +13,8 @@ from headgate.model.requests import Request
 from headgate.model.routing import Mesh, PortRef
 
 SPELLINGS = ("//admin/x", "/a/../admin/x", "/%61dmin/x", "/admin%2fx", "/a%2Dmin", "/%7euser", "/./admin")
+NOT_ASCII = ("/é", "/admin/\udcff", "/\udcc0\udcae\udcc0\udcae/admin")
+"""Paths that only HTTP/2 can carry; the last two are not UTF-8."""
 OTHER_PATHS = ("/", "/na%C3%AFve", "/a%20b", "/user%40example.com", "/a%3Db%2Bc", "/a?next=//x/%61", "/a;b/c~d_e.f-g")
 SHOP = PortRef("default/shop", 80)
 AMBIGUOUS = [(400, "AmbiguousPath")]
@@ -47,6 +49,13 @@ def at_gateway(*rules: Object) -> Mesh:
 def test_a_request_cannot_pass_by_another_spelling_of_the_path(target):
     mesh = at_gateway(guarded("/admin"), OPEN)
     assert answers(mesh, mesh.gateways[0], target) == AMBIGUOUS
+
+
+@pytest.mark.parametrize("target", NOT_ASCII)
+def test_a_request_cannot_pass_with_bytes_that_are_not_ascii(target):
+    port = at_gateway(guarded("/admin"), OPEN).gateways[0]
+    decision = decide(Mesh(domain=""), port, Request(authority="a.example", target=target, version="2"))
+    assert [(portion.status, portion.reason) for portion in decision.shares] == AMBIGUOUS
 
 
 @pytest.mark.parametrize("target", OTHER_PATHS)

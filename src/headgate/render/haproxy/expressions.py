@@ -1,11 +1,10 @@
 """Translate regular expressions from RE2, the dialect of the model, to PCRE2, the dialect of HAProxy.
 
-HAProxy compiles expressions without numbered groups, so only named groups capture.
+HAProxy compiles expressions without numbered groups, so only named groups capture. Both dialects match bytes, as Envoy does.
 """
 
 import re
 
-_UTF = "(*UTF)"  # `.` is a character, as in RE2, and not a byte
 _REST = "headgate_rest"
 _DIFFERENT_ESCAPES = frozenset("vC1234567")
 _DIFFERENT_SYNTAX = re.compile(r"\[[^\]]*\[[.=]|\{,\d")
@@ -24,7 +23,7 @@ def translated(pattern: str) -> str | None:
 
 def whole(translated_pattern: str) -> str:
     """Return an expression for texts that match completely."""
-    return rf"{_UTF}^(?:{translated_pattern})\z"
+    return rf"^(?:{translated_pattern})\z"
 
 
 def first_parameter(name: str, translated_pattern: str) -> str:
@@ -36,4 +35,4 @@ def first_parameter(name: str, translated_pattern: str) -> str:
     key = re.escape(name)
     before = rf"(?:(?!{key}(?:=|&|\z))[^&]*&)*"
     value = rf"(?:=|(?=&|\z))(?=[^&]*(?<{_REST}>(?:&.*)?)\z)(?:{translated_pattern})\k<{_REST}>\z"
-    return f"{_UTF}^{before}{key}{value}"
+    return f"^{before}{key}{value}"
