@@ -59,6 +59,7 @@ PROGRAMS = (
     "tests/dashboard/test_page.py",
     "tests/envoy/test_draw.py",
     "tests/envoy/test_ejection.py",
+    "tests/envoy/test_external_backends.py",
     "tests/envoy/test_external_names.py",
     "tests/envoy/test_gateway_hosts.py",
     "tests/envoy/test_gateway_traffic.py",

@@ -75,6 +75,7 @@ TYPES = {
     "urlRewrite": "HTTPURLRewriteFilter",
     "AllowedListeners.namespaces": "ListenerNamespaces",
     "AllowedRoutes.namespaces": "RouteNamespaces",
+    "BackendTLS.validation": "BackendTLSPolicyValidation",
     "BackendTLSPolicySpec.targetRefs": "LocalPolicyTargetReferenceWithSectionName",
     "BackendTLSPolicySpec.validation": "BackendTLSPolicyValidation",
     "BackendTLSPolicyValidation.caCertificateRefs": "LocalObjectReference",
@@ -111,6 +112,10 @@ TYPES = {
     "TLSRouteSpec.rules": "TLSRouteRule",
     "UDPRouteRule.backendRefs": "BackendRef",
     "UDPRouteSpec.rules": "UDPRouteRule",
+    "XBackendSpec.externalHostname": "BackendExternalHostname",
+    "XBackendSpec.port": "BackendPort",
+    "XBackendSpec.tls": "BackendTLS",
+    "XBackendStatus.parents": "BackendParentStatus",
 }
 LEFT_OUT = ("default", "description", "oneOf", "x-kubernetes-map-type", "x-kubernetes-validations")
 """Keys of schemas that don't come from the release, or have no effect."""
@@ -157,18 +162,21 @@ class Definitions:
         return f"{REF}{definition_name(GATEWAY, TYPES_VERSION, name)}"
 
 
-def schemas(release: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield version, kind and schema of each version of headgate's kinds in a release: the schema of the newest version."""
-    offered = {(known.kind, version) for known in KINDS if known.group == GATEWAY for version in known.versions}
+def schemas(release: Path) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    """Yield group, version, kind and schema of each version of headgate's kinds in a release: the schema of the newest version."""
+    offered = {(kind.group, kind.kind, version) for kind in KINDS for version in kind.versions}
     for document in yaml.safe_load_all(release.read_text()):
-        if document and document["spec"]["group"] == GATEWAY:
-            name, versions = document["spec"]["names"]["kind"], document["spec"]["versions"]
+        if document:
+            group, name = document["spec"]["group"], document["spec"]["names"]["kind"]
+            versions = document["spec"]["versions"]
             for version in versions:
-                if (name, version["name"]) in offered:
-                    yield version["name"], name, versions[0]["schema"]["openAPIV3Schema"]
+                if (group, name, version["name"]) in offered:
+                    yield group, version["name"], name, versions[0]["schema"]["openAPIV3Schema"]
 
 
-def kind_schema(definitions: Definitions, version: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def kind_schema(
+    definitions: Definitions, gvk: Mapping[str, str], name: str, schema: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the schema of a kind: its spec and status, the fields that all kinds have, and its group, version and kind."""
     parts = {field: f"{name}{field.capitalize()}" for field in ("spec", "status") if field in schema["properties"]}
     for field, part in parts.items():
@@ -177,7 +185,6 @@ def kind_schema(definitions: Definitions, version: str, name: str, schema: Mappi
         field: {"$ref": f"{REF}{definition_name(GATEWAY, TYPES_VERSION, part)}"} for field, part in parts.items()
     }
     required = {"required": ["spec"]} if "spec" in schema.get("required", ()) else {}
-    gvk = {"group": GATEWAY, "version": version, "kind": name}
     own = {field: COMMON[field] for field in ("apiVersion", "kind", "metadata")}
     return {"type": "object", **required, "properties": own | references, "x-kubernetes-group-version-kind": [gvk]}
 
@@ -185,9 +192,9 @@ def kind_schema(definitions: Definitions, version: str, name: str, schema: Mappi
 def main() -> int:
     """Read the definitions of a release; write the schemas."""
     definitions = Definitions()
-    for version, name, schema in schemas(Path(sys.argv[1])):
-        full = definition_name(GATEWAY, version, name)
-        definitions.by_name[full] = kind_schema(definitions, version, name, schema)
+    for group, version, name, schema in schemas(Path(sys.argv[1])):
+        gvk = {"group": group, "version": version, "kind": name}
+        definitions.by_name[definition_name(group, version, name)] = kind_schema(definitions, gvk, name, schema)
     document = {
         "source": "sigs.k8s.io/gateway-api, the CustomResourceDefinitions of its experimental channel",
         "version": VERSION,

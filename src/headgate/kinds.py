@@ -61,6 +61,7 @@ NAMES = (
     KindNames(GATEWAY, "UDPRoute", "udproutes"),
     KindNames(GATEWAY, "BackendTLSPolicy", "backendtlspolicies", ("btlspolicy",)),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
+    KindNames(EXPERIMENTAL, "XBackend", "xbackends", ("xbackend",)),
     KindNames(EXPERIMENTAL, "XAuthorizationPolicy", "xauthorizationpolicies", ("xauthz",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),
     KindNames(SPECS, "HTTPRouteGroup", "httproutegroups", ("htr",)),

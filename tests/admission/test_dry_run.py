@@ -104,7 +104,13 @@ async def test_a_dry_run_of_any_verb_responds_as_usual_and_stores_nothing(api: D
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.status], ids=lambda kind: f"{kind.kind}.{kind.group}")
 async def test_a_status_is_not_stored_by_a_dry_run(api: DryRunApi, kind: Kind) -> None:
     stored = (await api.client.call("POST", path(kind), sound(kind, "web"))).body
-    entries = "parents" if kind.kind in ROUTES else "ancestors" if kind.kind == "BackendTLSPolicy" else "conditions"
+    entries = (
+        "parents"
+        if kind.kind in (*ROUTES, "XBackend")
+        else "ancestors"
+        if kind.kind == "BackendTLSPolicy"
+        else "conditions"
+    )
     status: Any = {"status": {entries: []}}
     answer = await api.dry("PATCH", f"{path(kind)}/web/status", status, content_type=MERGE)
     assert status["status"].items() <= answer.body["status"].items()

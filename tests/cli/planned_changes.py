@@ -246,6 +246,15 @@ OF_THE_GATEWAY_API = {
     "gateway.networking.k8s.io/v1 BackendTLSPolicy": PlannedChange(
         (*MESH, GATEWAY, to_gateway("v1")), backend_tls("v1"), backend_tls("v2"), (True, True, False)
     ),
+    "gateway.networking.x-k8s.io/v1alpha1 XBackend": PlannedChange(
+        (
+            *MESH,
+            GATEWAY,
+            objects.route("out", {"backendRefs": [objects.external_ref("api")]}, parents=[{"name": "shop"}]),
+        ),
+        objects.external_backend("api", "a.example.com"),
+        objects.external_backend("api", "b.example.com"),
+    ),
     "gateway.networking.x-k8s.io/v1alpha1 XAuthorizationPolicy": PlannedChange(
         MESH, policy_for("client"), policy_for("v2")
     ),

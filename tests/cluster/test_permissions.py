@@ -72,6 +72,11 @@ kind: XAuthorizationPolicy
 metadata: {name: web, namespace: shop}
 spec: {targetRefs: [{group: "", kind: Pod, selector: {matchLabels: {app: web}}}], action: ALLOW}
 ---
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XBackend
+metadata: {name: api, namespace: shop}
+spec: {type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {port: 443}}
+---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
 metadata: {namespace: shop, name: allow}
@@ -113,7 +118,9 @@ spec: {parentRef: {name: edge}, listeners: [{name: http, port: 81, protocol: HTT
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {namespace: shop, name: web}
-spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+spec:
+  parentRefs: [{name: edge}]
+  rules: [{backendRefs: [{name: website, port: 8080}, {group: gateway.networking.x-k8s.io, kind: XBackend, name: api}]}]
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GRPCRoute
@@ -155,6 +162,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "tcproutes"),
         ("gateway.networking.k8s.io", "tlsroutes"),
         ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
+        ("gateway.networking.x-k8s.io", "xbackends"),
         ("gateway.networking.k8s.io", "backendtlspolicies"),
         ("gateway.networking.k8s.io", "udproutes"),
         ("headgate.dev", "canaries"),

@@ -76,6 +76,10 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "TLSRoute": _ROUTE,
     "BackendTLSPolicy": {"status.ancestors[].ancestorRef": {"group": GATEWAY, "kind": "Gateway"}},
     "UDPRoute": _ROUTE,
+    "XBackend": {
+        "spec.tls.clientCertificateRef": {"group": "", "kind": "Secret"},
+        "status.parents[].parentRef": {"group": GATEWAY, "kind": "Gateway"},
+    },
     "ReferenceGrant": {},
 }
 """The default values of fields, by kind and by the path of the object that has the fields."""
@@ -83,7 +87,7 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 def gateway_api_definitions() -> list[dict[str, Any]]:
     """Return the CustomResourceDefinitions of the Gateway API."""
-    kinds = [kind for kind in KINDS if kind.group == GATEWAY]
+    kinds = [kind for kind in KINDS if kind.is_custom and not kind.schema]
     definitions = deepcopy(custom_resource_definitions(kinds, {"service": {"namespace": "none", "name": "none"}}))
     for item in definitions:
         item["spec"]["conversion"] = {"strategy": "None"}

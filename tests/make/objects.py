@@ -301,6 +301,17 @@ def backend_ref(name: str, port: int = 8080, **fields: Any) -> Object:
     return {"name": name, "port": port, **fields}
 
 
+def external_backend(name: str, hostname: str, number: int = 443, **spec: Any) -> Object:
+    """Return an XBackend: a server outside the mesh with its DNS name and port; `spec` has its protocol and TLS."""
+    server = {"type": "ExternalHostname", "externalHostname": {"hostname": hostname}, "port": {"port": number}}
+    return obj("XBackend", name, spec={**server, **spec})
+
+
+def external_ref(name: str, **fields: Any) -> Object:
+    """Return a backendRef to an XBackend."""
+    return {"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": name, **fields}
+
+
 def rule(weights: Mapping[str, int], *, port: int = 8080, **fields: Any) -> Object:
     """Return a rule of a route; `weights` has those of its backends, which all have the port `port`."""
     return {"backendRefs": [backend_ref(name, port, weight=weight) for name, weight in weights.items()], **fields}

@@ -70,6 +70,14 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "rules": [{"kind": "TCPRoute", "name": "web"}],
         }
     },
+    ("gateway.networking.x-k8s.io", "XBackend"): {
+        "spec": {
+            "type": "ExternalHostname",
+            "externalHostname": {"hostname": "api.example.com"},
+            "port": {"port": 443},
+            "tls": {"mode": "ServerOnly"},
+        }
+    },
     ("gateway.networking.x-k8s.io", "XAuthorizationPolicy"): {
         "spec": {
             "targetRefs": [{"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}}],

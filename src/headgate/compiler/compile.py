@@ -26,7 +26,9 @@ from headgate.compiler.gateway_api.compile import (
     grouped,
 )
 from headgate.compiler.gateway_api.conflicts import without_conflicts
-from headgate.compiler.gateway_api.destinations import Destinations
+from headgate.compiler.gateway_api.destinations import Destinations, OutsideServers
+from headgate.compiler.gateway_api.external_backends import READ as EXTERNAL
+from headgate.compiler.gateway_api.external_backends import ExternalBackends, external_backends, with_externals
 from headgate.compiler.gateway_api.gateways import gateway_pods
 from headgate.compiler.gateway_api.listener_sets import SetParents, plan_set
 from headgate.compiler.gateway_api.parents import AttachedRoute, AttachedRoutes, Parents, attached_routes
@@ -39,10 +41,10 @@ from headgate.compiler.report import (
     Finding,
     GatewayOutcome,
     ParentStatus,
+    PassingRoute,
     PolicyOutcome,
     Report,
     ServiceGateway,
-    SplitRoute,
     finding_order,
 )
 from headgate.compiler.resilience import with_resilience
@@ -159,7 +161,8 @@ class Compiler:
         )
         claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
         tables = tuple(claims.tables(served.plain))
-        api = self._gateway_api(snapshot, claims.ready, tables, settings)
+        externals = self._stages.once(external_backends, self._part(snapshot, *EXTERNAL), settings.domain)
+        api = self._gateway_api(snapshot, claims.ready, tables, settings, externals)
         pods, service_pods = self._part(snapshot, MeshPod), self._part(snapshot, Namespace, Service, MeshPod)
         running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         selected, modes = self._part(snapshot, Service, MeshPod, *POLICY_KINDS), dict(tls_modes)
@@ -178,10 +181,10 @@ class Compiler:
                 tracing=tracing(settings),
                 tables=tuple(self._stages.each(_itself, {table.ref: (table,) for table in api.tables})),
                 consumers=api.consumers,
-                endpoints=entries,
+                endpoints=entries + externals.endpoints,
                 workloads=policies.workloads,
             ),
-            self._stages.once(external_hosts, entries),
+            {**self._stages.once(external_hosts, entries), **externals.hosts},
         )
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
@@ -198,7 +201,7 @@ class Compiler:
             seen=self._seen(snapshot),
             findings_of=self._by_object(findings, api.attached),
             parents_of=self._stages.each_item(_statuses, None, api.attached),
-            split_routes=self._stages.each_item(_split_route, None, api.attached),
+            passing_routes=self._stages.each_item(_passing_route, None, api.attached),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
             gateways=api.outcomes,
             policies=api.policies,
@@ -214,12 +217,14 @@ class Compiler:
         ready: Mapping[PortRef, tuple[Endpoint, ...]],
         tables: tuple[RouteTable, ...],
         settings: Settings,
+        externals: ExternalBackends,
     ) -> CompiledRoutes:
         """Compile the routes of Gateways and Services; `tables` has those of Services before routes are attached."""
         meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
         tls = self._stages.once(backend_tls.backend_policies, self._part(snapshot, *backend_tls.READ))
-        read, secured = self._part(snapshot, *Destinations.READ), tuple(tls.by_port)
-        places = self._stages.once(Destinations, read, ready, tables, meshed, secured)
+        read, servers = self._part(snapshot, *Destinations.READ), OutsideServers(tuple(tls.by_port), externals.by_name)
+        ready = self._stages.once(with_externals, ready, externals)
+        places = self._stages.once(Destinations, read, ready, tables, meshed, servers)
         offered = tuple((table.ref, table.protocol) for table in tables)
         set_parents = self._stages.once(SetParents, self._part(snapshot, *SetParents.READ), settings)
         sets = self._stages.each_item(plan_set, set_parents, snapshot.source(ListenerSet).objects)
@@ -246,6 +251,7 @@ class Compiler:
             findings=(
                 *parents.findings,
                 *tls.findings,
+                *externals.findings,
                 *(finding for port in (*ports.values(), *seen.values()) for finding in port.findings),
                 *(finding for port in ports.values() for finding in port.overridden),
             ),
@@ -373,8 +379,8 @@ def _statuses(_shared: None, _key: Key, attached: AttachedRoute) -> tuple[Parent
     return attached.statuses or None
 
 
-def _split_route(_shared: None, _key: Key, attached: AttachedRoute) -> SplitRoute | None:
-    return SplitRoute(splits=attached.route.splits, parents=attached.statuses) if attached.route.splits else None
+def _passing_route(_shared: None, _key: Key, attached: AttachedRoute) -> PassingRoute | None:
+    return PassingRoute(passed=attached.route.passed, parents=attached.statuses) if attached.route.passed else None
 
 
 def _findings(_shared: None, _key: Key, attached: AttachedRoute) -> tuple[Finding, ...] | None:

@@ -304,6 +304,8 @@ def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iter
     about |= set(_claimants(compiled, snapshot, decision))
     about |= set(_selecting(compiled, decision))
     about |= {portion.tls.origin for portion in decision.shares if portion.tls}
+    passing = (compiled.report.passing_routes.get(key) for key in tuple(about) if key)
+    about |= {key for route in passing if route for key in route.passed}
     for finding in compiled.report.findings:
         if finding.about in about:
             word, field = finding.reason.value, finding.field

@@ -158,7 +158,7 @@ _MEANINGS = {
     (Severity.WARNING, ConditionType.RESOLVED_REFS): {
         Reason.REVISION_NOT_FOUND: "The label of a namespace names a revision of headgate that is not installed; the default one serves it.",
         Reason.SERVICE_NOT_FOUND: "The root Service does not exist, so the split does nothing.",
-        Reason.BACKEND_NOT_FOUND: "The backend Service does not exist; it gets no traffic.",
+        Reason.BACKEND_NOT_FOUND: "The backend does not exist; it gets no traffic.",
         Reason.PORT_MISMATCH: "The backend Service does not have the root's port; it gets no traffic on that port.",
         Reason.PROTOCOL_MISMATCH: "The port is HTTP in either the root or the backend Service, but not in both; the backend gets no traffic.",
         Reason.MATCH_NOT_FOUND: "An HTTPRouteGroup of the split does not exist, so it matches no request.",
@@ -179,7 +179,7 @@ _MEANINGS = {
         Reason.MATCH_NOT_APPLICABLE: "The port is not HTTP, so a split with matches does nothing there.",
         Reason.PROTOCOL_CONFLICT: "An older Service declares another protocol for the same port of the same pods.",
         Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is unknown; headgate treats the port as http.",
-        Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
+        Reason.NAME_NOT_RESOLVED: "headgate does not resolve the externalName of the Service, or the hostname of the XBackend; its requests get 503.",
         Reason.SHADOWED: "Earlier routes get every request that fits this match, or an older route gets connections or datagrams of the TCPRoute, TLSRoute or UDPRoute.",
         Reason.NEVER_MATCHES: "No request can satisfy the match.",
         Reason.TRACE_HEADER: "While traces are on, proxies write the header that the route matches or changes.",

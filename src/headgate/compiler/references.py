@@ -5,13 +5,22 @@ from collections.abc import Iterator
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.resources.meta import Key
-from headgate.resources.registry import ROUTE_GROUP, SERVICE
+from headgate.resources.registry import BACKEND, ROUTE_GROUP, SERVICE
 from headgate.resources.smi.http_route_group import HttpMatch, HTTPRouteGroup
+
+EXTERNAL_SUFFIX = ".xbackend"  # no name of a Service has a dot
 
 
 def service_key(name: str) -> Key:
-    """Return the key of a Service given as `namespace/name`."""
-    return SERVICE.key(*name.split("/"))
+    """Return the key of a Service given as `namespace/name`, or that of the XBackend that the name stands for."""
+    namespace, own = name.split("/")
+    is_external = own.endswith(EXTERNAL_SUFFIX)
+    return BACKEND.key(namespace, own.removesuffix(EXTERNAL_SUFFIX)) if is_external else SERVICE.key(namespace, own)
+
+
+def external_service(key: Key) -> str:
+    """Return the `namespace/name` that stands for an XBackend where the model names a Service."""
+    return f"{key.namespace}/{key.name}{EXTERNAL_SUFFIX}"
 
 
 def missing(name: str, written: str) -> str:
@@ -24,8 +33,8 @@ def missing(name: str, written: str) -> str:
     return f"{written} is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc"
 
 
-def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service") -> bool:
-    """Return whether the object `about` may refer to a Service (or Secret) given as `namespace/name`.
+def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service", group: str = "") -> bool:
+    """Return whether the object `about` may refer to a Service (or another kind) given as `namespace/name`.
 
     A reference to another namespace needs a ReferenceGrant there.
     """
@@ -35,7 +44,7 @@ def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Servi
     source = (about.group, about.kind, about.namespace)
     return any(
         any((from_.group, from_.kind, from_.namespace) == source for from_ in grant.spec.from_)
-        and any((to.group, to.kind) == ("", kind) and to.name in {"", name} for to in grant.spec.to)
+        and any((to.group, to.kind) == (group, kind) and to.name in {"", name} for to in grant.spec.to)
         for grant in snapshot.grants.get(namespace, ())
     )
 

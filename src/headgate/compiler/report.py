@@ -93,10 +93,10 @@ class ParentStatus(Value, frozen=True, kw_only=True):
         return tuple(sorted({port for port, _ in self.gateway_hosts}))
 
 
-class SplitRoute(Value, frozen=True, kw_only=True):
-    """A route whose backends are roots: the TrafficSplits that its requests pass, and its statuses."""
+class PassingRoute(Value, frozen=True, kw_only=True):
+    """A route with other backends than Services: the TrafficSplits that its requests pass, the XBackends that they reach, and its statuses."""
 
-    splits: tuple[Key, ...]
+    passed: tuple[Key, ...]
     parents: tuple[ParentStatus, ...]
 
 
@@ -204,7 +204,7 @@ class Report(Value, frozen=True, kw_only=True):
     """The findings and outcomes of a compilation.
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
-    `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `policies`, `selected` and `sidecars` are sorted by object:
+    `parents_of` the statuses of a route in order, and `passing_routes` the routes that lead to TrafficSplits and XBackends. `outcomes`, `gateways`, `policies`, `selected` and `sidecars` are sorted by object:
     the results for TrafficSplits, Gateways with their ListenerSets, BackendTLSPolicies, TLSConfigs and TrafficTargets, and Sidecars. `service_gateways` has the
     requests for gateways of existing Services, sorted by Service.
     """
@@ -212,7 +212,7 @@ class Report(Value, frozen=True, kw_only=True):
     seen: SharedMap[Key, int]
     findings_of: SharedMap[Key, tuple[Finding, ...]] = SharedMap()
     parents_of: SharedMap[Key, tuple[ParentStatus, ...]] = SharedMap()
-    split_routes: SharedMap[Key, SplitRoute] = SharedMap()
+    passing_routes: SharedMap[Key, PassingRoute] = SharedMap()
     outcomes: tuple[SplitOutcome, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
     policies: tuple[PolicyOutcome, ...] = ()

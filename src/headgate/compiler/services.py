@@ -36,25 +36,29 @@ def external_name(service: Service) -> str:
 
 
 def fault(service: Service, domain: str) -> str:
-    """Return why headgate does not resolve the external name of a Service; empty when it does.
+    """Return why headgate does not resolve the external name of a Service; empty when it does."""
+    if not external_name(service):
+        return "externalName is missing; write the DNS name of a server outside the mesh"
+    return name_fault("externalName", external_name(service), domain)
+
+
+def name_fault(field: str, name: str, domain: str) -> str:
+    """Return why headgate does not resolve the DNS name in a field; empty when it does.
 
     Some names are refused because they would bypass a protection: they lead to this machine's own ports, or to
     Services that need a ReferenceGrant.
     """
-    name = external_name(service)
-    if not name:
-        return "externalName is missing; write the DNS name of a server outside the mesh"
     with contextlib.suppress(ValueError):
         ip_address(name)
-        return f"externalName {name} is an IP address; use a Service without selector and an EndpointSlice with the address"
+        return f"{field} {name} is an IP address; use a Service without selector and an EndpointSlice with the address"
     if not is_dns_subdomain(name):
-        return f"externalName {name!r} is not a DNS name; write a name like api.example.com"
+        return f"{field} {name!r} is not a DNS name; write a name like api.example.com"
     if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
-        return (
-            f"externalName {name} is this machine; use a Service without selector and an EndpointSlice with an address"
-        )
+        return f"{field} {name} is this machine; use a Service without selector and an EndpointSlice with an address"
     if name.endswith((".svc", f".svc.{domain}")):
-        return f"externalName {name} is a Service of this mesh; refer to that Service, with a ReferenceGrant in its namespace"
+        return (
+            f"{field} {name} is a Service of this mesh; refer to that Service, with a ReferenceGrant in its namespace"
+        )
     return ""
 
 

@@ -234,8 +234,9 @@ def authorities_of(ref: GatewayRef) -> str:
 
 
 def policy_roots(tls: BackendTls) -> str:
-    """Return the name of the CA certificates of a BackendTLSPolicy; policies that trust the proxy's system share them."""
-    return f"policy/{tls.origin.namespace}/{tls.origin.name}" if tls.roots else SYSTEM_ROOTS
+    """Return the name of the CA certificates of a BackendTLSPolicy or XBackend; those that trust the proxy's system share them."""
+    kind = "policy" if tls.origin.kind == "BackendTLSPolicy" else tls.origin.kind.lower()
+    return f"{kind}/{tls.origin.namespace}/{tls.origin.name}" if tls.roots else SYSTEM_ROOTS
 
 
 def inbound(ref: InboundRef) -> str:

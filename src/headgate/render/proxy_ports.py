@@ -126,6 +126,7 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
     """Return the ports of the chosen Services and Gateways. Names that the mesh does not have select nothing."""
     by_number: dict[int, ProxyPort] = {}
     omissions: list[Omission] = []
+    services = {front.service for front in mesh.frontends}
     for port in sorted(_chosen_ports(mesh, chosen), key=lambda port: port.port):  # stable: Gateways come first
         before = by_number.get(port.port)
         joined = _joined(before, port) if before else port
@@ -141,7 +142,9 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
     return Selection(
         ports=tuple(_with_default(port) for port in by_number.values()),
         endpoints={
-            entry.ref: _by_name(entry.ref, mesh.domain) if chosen.dns and entry.ready else entry.ready
+            entry.ref: _by_name(entry.ref, mesh.domain)
+            if chosen.dns and entry.ready and entry.ref.service in services
+            else entry.ready
             for entry in mesh.endpoints
         },
         protocols={table.ref: table.protocol for table in mesh.tables},
@@ -153,13 +156,19 @@ def select(mesh: Mesh, chosen: Chosen = Chosen()) -> Selection:  # noqa: B008 - 
             *_udp_omissions(mesh, chosen),
             *identity_omissions(mesh, _routes(by_number.values())),
             *filter_omissions(_routes(by_number.values())),
-            *tls_omissions(
-                route for port in mesh.gateways if chosen.has_gateway(port.gateway) for route in port.routes
-            ),
+            *tls_omissions(_written_routes(mesh, chosen)),
             *session_omissions(_routes(by_number.values())),
             *resilience_omissions(mesh, _routes(by_number.values()), _owners(by_number.values())),
         ),
     )
+
+
+def _written_routes(mesh: Mesh, chosen: Chosen) -> Iterator[Route]:
+    """Yield the routes of the chosen Gateways and Services with the TLS of their backends."""
+    for port in mesh.gateways:
+        yield from port.routes if chosen.has_gateway(port.gateway) else ()
+    for table in mesh.tables:
+        yield from table.routes if chosen.has_service(table.ref.service) else ()
 
 
 def _routes(ports: Iterable[ProxyPort]) -> Iterator[Route]:

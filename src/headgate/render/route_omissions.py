@@ -1,9 +1,9 @@
 """Omissions of routes that several proxies have, and the places that all omissions of routes name."""
 
+from headgate.compiler.references import service_key
 from headgate.model.routing import PortRef, Route, Split
 from headgate.render.omissions import Collector, OmissionReason, Place
 from headgate.render.proxy_ports import PortHost, ProxyPort, Selection
-from headgate.resources.registry import SERVICE
 
 
 def place_of(port: PortHost | ProxyPort, route: Route) -> Place:
@@ -12,8 +12,8 @@ def place_of(port: PortHost | ProxyPort, route: Route) -> Place:
 
 
 def service_place(ref: PortRef) -> Place:
-    """Return the place of a Service port."""
-    return Place(SERVICE.key(*ref.service.split("/")), f"port {ref.port}")
+    """Return the place of a Service port, or of the server of an XBackend."""
+    return Place(service_key(ref.service), f"port {ref.port}")
 
 
 def add_sticky(collector: Collector, place: Place, split: Split, *, proxy: str, call: str) -> None:

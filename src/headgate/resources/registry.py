@@ -12,6 +12,7 @@ from headgate.resources.discovery import endpoint_slice
 from headgate.resources.further.kinds import FURTHER_KINDS
 from headgate.resources.gateway_api import (
     authorization_policy,
+    backend,
     backend_tls_policy,
     gateway,
     gateway_class,
@@ -53,6 +54,7 @@ KINDS = (
     udp_route.KIND,
     backend_tls_policy.KIND,
     reference_grant.KIND,
+    backend.KIND,
     authorization_policy.KIND,
     traffic_split.KIND,
     http_route_group.KIND,
@@ -95,6 +97,7 @@ ROUTE_GROUP = http_route_group.KIND
 TCP_ROUTE = port_routes.TCP  # SMI's TCPRoute for access rules, not the Gateway API's
 TRAFFIC_SPLIT = traffic_split.KIND
 TRAFFIC_TARGET = traffic_target.KIND
+BACKEND = backend.KIND
 AUTHORIZATION_POLICY = authorization_policy.KIND
 TLS_CONFIG = tls_config.KIND
 SIDECAR = sidecar.KIND

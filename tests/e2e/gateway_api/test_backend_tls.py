@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.e2e.gateway_api.objects import PORT, edge_gateway, edge_route, route_grant, rule_of, web_listener
+from tests.e2e.gateway_api.objects import PORT, edge_gateway, edge_route, path, route_grant, rule_of, web_listener
 from tests.e2e.gateway_api.site import Site, conditions
 from tests.e2e.gateway_api.tls_backends import (
     HOST,
@@ -23,7 +23,7 @@ from tests.e2e.gateway_api.tls_backends import (
     tls_policy,
 )
 from tests.e2e.manifests import endpoints, protocol_service, service_manifest
-from tests.make.objects import manifest
+from tests.make.objects import external_backend, manifest
 from tests.make.server_certificates import PAIRS
 from tests.make.server_certificates import secret as server_secret
 from tests.protocols import Stream, TcpServer
@@ -342,3 +342,29 @@ def test_a_gateway_says_why_its_certificate_for_backends_cannot_be_used(site: Si
         return conditions(site.status("gateway/neighbor"))["ResolvedRefs"] == ("True", "ResolvedRefs")
 
     until(usable, "the certificate of the neighbor")
+
+
+def test_a_server_outside_the_mesh_has_a_status_at_the_gateway_whose_route_leads_to_it(site: Site) -> None:
+    """GEP-4488. The name has no address: its requests get 503, and those of the other backend do not."""
+    refs = [{"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "hosted"}]
+    outside = external_backend("hosted", "hosted.invalid", tls={"mode": "ServerOnly"}) | {
+        "metadata": {"name": "hosted"}
+    }
+    site.apply(
+        edge_gateway(),
+        manifest(outside),
+        edge_route("web", {"matches": [path("/out")], "backendRefs": refs}, rule_of("v1")),
+    )
+    address = site.accepted("web")
+
+    def accepted() -> bool:
+        (entry,) = site.status("xbackend/hosted")["parents"]
+        assert (entry["parentRef"]["kind"], entry["parentRef"]["name"]) == ("Gateway", "edge")
+        shown = {kind: state for kind, (state, _) in conditions(entry).items()}
+        assert shown == {"Accepted": "True", "ResolvedRefs": "True", "headgate.dev/Programmed": "True"}, shown
+        return True
+
+    until(accepted, "the status of the XBackend")
+    assert site.ask(address, f"{HOST}/out").status == 503
+    assert site.ask(address, f"{HOST}/").answered_by == "v1"
+    site.wait_for_parent("httproute/web", ResolvedRefs="ResolvedRefs")

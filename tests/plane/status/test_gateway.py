@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.identity.fakes import FakeIssuer, Time
-from tests.make.objects import Object, gateway, listener, route
+from tests.make.objects import Object, external_backend, gateway, listener, route
 from tests.watching import until
 from tests.xds.client import XdsClient
 
@@ -34,7 +34,13 @@ from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
-from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
+from headgate.plane.status.gateway_api import (
+    backend_status,
+    class_status,
+    differ_in_counts_only,
+    gateway_status,
+    route_status,
+)
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
@@ -319,3 +325,34 @@ async def test_a_refused_certificate_is_a_finding_about_its_gateway_or_listener_
 )
 def test_differ_in_counts_only_is_true_only_for_the_numbers_of_attached_routes(other: object, expected: bool) -> None:
     assert differ_in_counts_only({"listeners": [{"name": "http", "attachedRoutes": 1}]}, other) == expected
+
+
+def test_a_backend_outside_has_a_status_at_each_parent_and_keeps_those_of_other_controllers() -> None:
+    """GEP-4488: the parents are the Gateways and Services whose accepted routes lead to it."""
+    foreign = {"controllerName": "example.com/other", "parentRef": {"name": "edge"}, "conditions": []}
+    backend = external_backend("api", "api.example.com")
+    backend["metadata"]["generation"] = 3
+    backend["status"] = {"parents": [foreign]}
+    key = key_of(backend)
+    refused = StatusCondition(type="Accepted", status=False, reason="NoMatchingParent", message="no")
+    web = parent(
+        1, parent=SERVICE.key("default", "web"), gateway="", gateway_hosts=(), ports=(PortRef("default/web", 80),)
+    )
+    routes = (parent(), parent(), web, parent(2, refused, parent=SERVICE.key("default", "other")))
+    fault = Finding(key, Reason.UNSUPPORTED_VALUE, "spec.tls.mode", "not supported")
+    report, inputs = ObjectReport(generation=3, routes=routes), StatusInputs(Receipts([]), "now")
+    status = backend_status(backend, report, inputs)
+    assert status
+    other, service, edge = status["parents"]
+    assert other == foreign
+    assert service["parentRef"] == {"group": "", "kind": "Service", "namespace": "default", "name": "web"}
+    assert edge["parentRef"] == {"group": GATEWAY, "kind": "Gateway", "namespace": "default", "name": "edge"}
+    assert [(row["type"], row["status"]) for row in edge["conditions"]] == [
+        ("Accepted", "True"),
+        ("ResolvedRefs", "True"),
+        (PROGRAMMED_AT_PARENT, "False"),
+    ]
+    failing = backend_status(backend, structs.replace(report, findings=(fault,)), inputs)
+    assert failing
+    assert failing["parents"][2]["conditions"][0]["reason"] == "UnsupportedValue"
+    assert backend_status(backend, structs.replace(report, generation=2), inputs) is None

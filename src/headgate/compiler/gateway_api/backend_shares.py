@@ -104,7 +104,7 @@ def split(
             if isinstance(backend.port_ref, Finding)
             else chosen.get(backend.port_ref, PortDestination(ref=backend.port_ref))
         )
-        for share, part in _parts(destinations, choice, backend, status=failure(about).status):
+        for share, part in _parts(destinations, about, choice, backend):
             weights[share] += part * backend.weight
             if backend.weight or sessions:
                 roots[share].add(_root(choice))
@@ -151,14 +151,16 @@ def failing_split(about: Key, reason: Reason) -> Split:
 
 
 def _parts(
-    destinations: Destinations, choice: PortDestination | Finding, backend: RuleBackend, *, status: int
+    destinations: Destinations, about: Key, choice: PortDestination | Finding, backend: RuleBackend
 ) -> Iterator[tuple[Share, Fraction]]:
     """Yield the shares of one backend as fractions of 1: its Service, the backends of its split, a redirect or an error."""
     whole, filters = Fraction(1), backend.filters
     if isinstance(choice, Finding):
-        yield Broken(weight=1, reason=choice.reason.value, status=status), whole
+        yield Broken(weight=1, reason=choice.reason.value, status=failure(about).status), whole
     elif backend.redirect:
         yield Redirected(weight=1, redirect=backend.redirect, filters=filters), whole
+    elif choice.external and choice.external.fault:
+        yield Broken(weight=1, reason=choice.external.fault), whole
     elif destinations.is_empty(choice):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
     elif choice.split is not None:
@@ -166,7 +168,7 @@ def _parts(
             own = {"filters": filters} if isinstance(share, Target) else {}
             yield structs.replace(share, weight=1, **own), part
     else:
-        yield Target(ref=choice.ref, weight=1, filters=filters), whole
+        yield structs.replace(choice.target(about), filters=filters), whole
 
 
 def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[str]]) -> Split:
@@ -226,7 +228,9 @@ def _without_endpoint_texts(destinations: Destinations, port_ref: PortRef) -> It
     for choice in destinations.port_destinations(port_ref):
         if destinations.is_empty(choice):
             port = f"port {port_ref.port}"
-            if choice.by is None:
+            if choice.external:
+                yield f"proxies do not resolve the hostname of {choice.external.key}"
+            elif choice.by is None:
                 yield f"Service {port_ref.service} has no ready endpoint on {port}"
             else:
                 yield f"no backend of {choice.by} has a ready endpoint and a weight for {port_ref.service} on {port}"
@@ -266,15 +270,16 @@ def mirrors(
     return usable, findings
 
 
-def expanded_mirror(mirror: Mirror, chosen: ChosenDestinations) -> Mirror | None:
-    """Return a mirror with targets, for requests whose destinations are `chosen`; None if it gets no requests.
+def expanded_mirror(about: Key, mirror: Mirror, chosen: ChosenDestinations) -> Mirror | None:
+    """Return a mirror of the route `about` with targets, for requests whose destinations are `chosen`; None if it gets no requests.
 
     The root of a split is replaced by the split's backends (D13), as in a backendRef. Mirrored requests are
     distributed by weight, even if the split is sticky; those of a failing share are dropped.
     """
     choice = chosen[mirror.ref]
     if choice.split is None:
-        return structs.replace(mirror, targets=(Target(ref=mirror.ref, weight=1),))
+        is_usable = not (choice.external and choice.external.fault)
+        return structs.replace(mirror, targets=(choice.target(about),)) if is_usable else None
     if not choice.split.targets:
         return None
     served = sum(share for target, share in fractions(choice.split) if isinstance(target, Target))
@@ -301,6 +306,12 @@ def external_auth(
         return None, [structs.replace(ref, message=f"{effect}: {ref.message}")]
     effect = "no request of the rule is allowed, and all are answered with 403"
     notes = _without_endpoints(destinations, about, ref, f"{field}.backendRef.name", effect)
+    server = destinations.port_destinations(ref)[-1]
+    if server.external and server.external.fault:
+        message = f"no request of the rule is allowed, because its authorization server can't be called; see the status of {server.external.key}"
+        return None, [
+            Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}.backendRef.name", message, (server.external.key,))
+        ]
     settings = written.http or written.grpc or AuthHeaders()
     auth = ExternalAuth(
         ref=ref,
@@ -309,6 +320,7 @@ def external_auth(
         headers=_lower(settings.allowed_headers),
         response_headers=_lower(settings.allowed_response_headers),
         body=written.forward_body.max_size,
+        tls=server.external.tls if server.external else None,
     )
     return auth, list(notes)
 

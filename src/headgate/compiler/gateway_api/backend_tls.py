@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.certificates import readable_certificates
 from headgate.compiler.gateway_api.parents import AttachedRoute, Parents
 from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.gateway_api.server_tls import server_tls
 from headgate.compiler.gateway_api.statuses import first
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.reasons import ConditionType, Reason
@@ -21,17 +21,14 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding, GatewayOutcome, PolicyOutcome, StatusCondition
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.edge_tls import AltName, BackendTls, ListenerCertificate
+from headgate.model.edge_tls import BackendTls, ListenerCertificate
 from headgate.model.failing_targets import failing_targets
 from headgate.model.routing import Broken, Mirror, PortRef, Protocol, Route, Split, Target
 from headgate.resources.core.config_map import ConfigMap
 from headgate.resources.core.secret import Secret
 from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.backend_tls_policy import (
-    SYSTEM,
     BackendTLSPolicy,
-    BackendTLSValidation,
-    CertificateReference,
     TLSPolicyTarget,
 )
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
@@ -42,8 +39,6 @@ from headgate.resources.registry import SERVICE
 Policies = Mapping[PortRef, BackendTls]
 """The TLS of each Service port with a policy."""
 _FAULTS = {Reason.NO_VALID_CA_CERTIFICATE, Reason.UNSUPPORTED_VALUE}
-_SOURCES = {("", "ConfigMap"), ("", "Secret")}
-_FAILS = "its Services get no requests of Gateways"
 _REQUESTS = {HTTPRoute.__name__, GRPCRoute.__name__}
 _BACKEND = "a backend", "its share is", "let clients in the mesh call the backend themselves"
 _AUTH_SERVER = "the authorization server", "all requests of the rule are", "name a port of the server without TLS"
@@ -76,7 +71,13 @@ def backend_policies(snapshot: Snapshot) -> BackendPolicies:
     whole: dict[PortRef, Key] = {}
     named: dict[PortRef, Key] = {}
     for key, policy in policies:
-        tls, faults = _compiled(snapshot, key, policy.spec.validation)
+        tls, faults = server_tls(
+            snapshot,
+            key,
+            policy.spec.validation,
+            where="spec.validation",
+            effect="its Services get no requests of Gateways",
+        )
         settings[key] = tls
         findings += faults
         for index, target in enumerate(policy.spec.target_refs):
@@ -126,59 +127,6 @@ def _ports(snapshot: Snapshot, key: Key, target: TLSPolicyTarget, field: str) ->
     return Finding(key, Reason.TARGET_NOT_FOUND, f"{field}.sectionName", message, related)
 
 
-def _compiled(snapshot: Snapshot, key: Key, validation: BackendTLSValidation) -> tuple[BackendTls, list[Finding]]:
-    """Return the TLS of a policy, and findings about its certificates."""
-    names = tuple(
-        AltName(kind="uri", value=name.uri) if name.type == "URI" else AltName(kind="dns", value=name.hostname.lower())
-        for name in validation.subject_alt_names
-    )
-    hostname = validation.hostname.lower()
-    tls = BackendTls(origin=key, hostname=hostname, names=names or (AltName(kind="dns", value=hostname),))
-    if validation.well_known == SYSTEM and not validation.ca_certificate_refs:
-        return tls, []
-    field = "spec.validation.caCertificateRefs"
-    if validation.well_known and not validation.ca_certificate_refs:
-        message = f"headgate does not know the CA certificates {validation.well_known}, so {_FAILS}; write System, or name a ConfigMap in caCertificateRefs"
-        finding = Finding(key, Reason.UNSUPPORTED_VALUE, "spec.validation.wellKnownCACertificates", message)
-        return structs.replace(tls, fault=finding.reason.value), [finding]
-    read = [_roots(snapshot, key, ref, f"{field}[{index}]") for index, ref in enumerate(validation.ca_certificate_refs)]
-    findings = [finding for finding in read if isinstance(finding, Finding)]
-    roots = "".join(dict.fromkeys(text for text in read if isinstance(text, str)))
-    if roots:
-        return structs.replace(tls, roots=roots), findings
-    message = f"no CA certificate can be used, so {_FAILS}; name a ConfigMap with CA certificates in the key ca.crt"
-    findings.append(Finding(key, Reason.NO_VALID_CA_CERTIFICATE, field, message))
-    return structs.replace(tls, fault=Reason.NO_VALID_CA_CERTIFICATE.value), findings
-
-
-def _roots(snapshot: Snapshot, key: Key, ref: CertificateReference, field: str) -> str | Finding:
-    """Return the CA certificates of a reference in PEM, or a finding that says why they can't be used."""
-    if (ref.group, ref.kind) not in _SOURCES:
-        message = f"{ref.kind} {ref.name} can't have CA certificates; write group: '' and kind: ConfigMap"
-        return Finding(key, Reason.INVALID_KIND, f"{field}.kind", message)
-    source = Key("", ref.kind, key.namespace, ref.name)
-    holder = snapshot.objects.get(source)
-    if isinstance(holder, ConfigMap):
-        text = holder.data.get("ca.crt", "").encode()
-    elif isinstance(holder, Secret) and holder.type == "kubernetes.io/tls":
-        text = holder.roots
-    else:
-        text = b""
-    if roots := readable_certificates(text):
-        return "".join(roots)
-    if holder is None:
-        of_type = " with the type kubernetes.io/tls" if ref.kind == "Secret" else ""
-        fault = f"not found; create it{of_type} or correct the name"
-    elif isinstance(holder, Secret) and holder.type != "kubernetes.io/tls":
-        fault = "has another type than kubernetes.io/tls, whose Secrets headgate reads; use a ConfigMap"
-    elif not text:
-        fault = "has no key ca.crt; put the CA certificates there in PEM"
-    else:
-        fault = "has no CA certificates in PEM in its key ca.crt; correct it"
-    message = f"{ref.kind} {source.namespace}/{ref.name} {fault}"
-    return Finding(key, Reason.INVALID_CA_CERTIFICATE_REF, f"{field}.name", message, (source,))
-
-
 def at_gateway(policies: Policies, client: ListenerCertificate | None) -> Policies:
     """Return the policies for a Gateway, which presents its certificate `client` to backends."""
     if client is None:
@@ -222,6 +170,15 @@ def oldest_connections(routes: Iterable[CompiledRoute], policies: Policies) -> R
     """Return the connections of the oldest route, with the TLS of its backends."""
     oldest = min(routes, key=attrgetter("age")).connections
     return oldest and with_tls(policies, oldest)
+
+
+def passed_on(routes: Iterable[CompiledRoute]) -> Route | None:
+    """Return the connections of the oldest route for clients whose own TLS is passed on: no proxy adds TLS to it."""
+    route = oldest_connections(routes, {})
+    if route is None or not any(target.tls for target in route.split.targets):
+        return route
+    targets = tuple(structs.replace(target, tls=None) for target in route.split.targets)
+    return structs.replace(route, split=structs.replace(route.split, targets=targets))
 
 
 def _mirror(policies: Policies, route: Route, mirror: Mirror) -> Mirror:

@@ -286,7 +286,11 @@ def _server_names(served: ServedPort, groups: RouteGroups, policies: backend_tls
                     host=host,
                     listener=plan.host,
                     terminated=plan.listener.terminates_tls,
-                    route=backend_tls.oldest_connections(routes, policies if plan.listener.terminates_tls else {}),
+                    route=(
+                        backend_tls.oldest_connections(routes, policies)
+                        if plan.listener.terminates_tls
+                        else backend_tls.passed_on(routes)
+                    ),
                 )
     if any(plan.host == ANY_HOST and plan.listener.protocol != "TLS" for _, plan in plans):
         by_name.pop(ANY_HOST, None)

@@ -8,7 +8,7 @@ from msgspec import structs
 from headgate.compiler.gateway_api.backend_shares import RuleBackend, findings, split
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import ignored_fields
-from headgate.compiler.gateway_api.rules import CompiledRoute, RouteRule, backends_of, compile_rules, splits_of
+from headgate.compiler.gateway_api.rules import CompiledRoute, RouteRule, backends_of, compile_rules, passed_by
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.resilience import of_rule
@@ -103,7 +103,7 @@ def _connections(destinations: Destinations, key: Key, route: ConnectionRoute) -
             *(finding for finding in assumed_http if finding),
             *_further_rules(key, route),
         ),
-        splits=splits_of(chosen.values()),
+        passed=passed_by(chosen.values()),
         backends=backends_of(chosen.values()),
     )
 

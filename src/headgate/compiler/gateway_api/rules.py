@@ -115,7 +115,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP or TLS route.
 
     `created` is the time of creation. `faults` has findings that make a rule unusable; `rules` is the number of all rules. `findings` has all other
-    findings. `splits` has the TrafficSplits of the roots among its backends and mirrors, and `backends` all Service ports to which it leads.
+    findings. `passed` has the TrafficSplits of the roots among its backends and mirrors, and the XBackends among them; `backends` all Service ports to which it leads.
     """
 
     key: Key
@@ -127,7 +127,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     rules: int = 1
     faults: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()
-    splits: tuple[Key, ...] = ()
+    passed: tuple[Key, ...] = ()
     backends: tuple[PortRef, ...] = ()
 
     @property
@@ -187,7 +187,7 @@ def compile_rules(
         rules=len(rules),
         faults=tuple(faults),
         findings=tuple(findings),
-        splits=splits_of(choices),
+        passed=passed_by(choices),
         backends=backends_of(choices),
     )
 
@@ -252,7 +252,7 @@ def _compiled(
             split=decided,
             split_matches=tuple(choice.split_match for choice in row.choices.values() if choice.split_match),
             mirrors=(
-                *(expanded for mirror in requested_mirrors if (expanded := expanded_mirror(mirror, row.choices))),
+                *(expanded for mirror in requested_mirrors if (expanded := expanded_mirror(key, mirror, row.choices))),
                 *split_mirrors(backends, row.choices),
             ),
         )
@@ -269,9 +269,10 @@ def _too_many_matches(key: Key, field: str, ref: PortRef) -> Finding:
     return Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),))
 
 
-def splits_of(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
-    """Return the TrafficSplits at some destinations."""
-    return tuple(sorted({choice.by for choice in choices if choice.by}))
+def passed_by(choices: Iterable[PortDestination]) -> tuple[Key, ...]:
+    """Return the TrafficSplits and the XBackends at some destinations."""
+    external = (choice.external.key for choice in choices if choice.external)
+    return tuple(sorted({*external, *(choice.by for choice in choices if choice.by)}))
 
 
 def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:

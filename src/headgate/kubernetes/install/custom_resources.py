@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headgate.kinds import GATEWAY
 from headgate.resources.columns import additional_printer_columns
 from headgate.resources.kind import Kind
 from headgate.resources.meta import Object
@@ -40,8 +39,8 @@ Schema = Mapping[str, Any]
 
 
 def mesh_kinds() -> tuple[Kind, ...]:
-    """Return SMI's and headgate's kinds. Users install the Gateway API's CustomResourceDefinitions themselves."""
-    return tuple(kind for kind in KINDS if kind.is_custom and kind.group != GATEWAY)
+    """Return the kinds with schemas of headgate's own. Users install the Gateway API's CustomResourceDefinitions themselves."""
+    return tuple(kind for kind in KINDS if kind.is_custom and kind.schema)
 
 
 def converted_kinds() -> tuple[Kind, ...]:

@@ -1,17 +1,19 @@
-"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes and BackendTLSPolicies, except the addresses of a Gateway."""
+"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes, BackendTLSPolicies and XBackends, except the addresses of a Gateway."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
 
 from headgate.compiler.gateway_api.statuses import joined
-from headgate.compiler.reasons import Reason, prefixed
+from headgate.compiler.reasons import ConditionType, Reason, prefixed
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
 from headgate.plane.status.conditions import (
     ObjectReport,
     StatusInputs,
+    by_condition,
     gateway_ports,
     ports_of,
     programmed,
@@ -28,6 +30,11 @@ _PROGRAMMED = "Programmed"
 _REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
 _REJECTED_LISTENER = "the cluster rejects objects of the Gateway's proxies; see the condition Programmed of the Gateway"
 MOST_ANCESTORS = 16  # the limit of the released schema
+MOST_PARENTS = 32  # the limit of the released schema of XBackends
+_BACKEND_CONDITIONS = {
+    ConditionType.ACCEPTED: ("Accepted", "routes can name the server as a backend"),
+    ConditionType.RESOLVED_REFS: ("ResolvedRefs", "all references are usable"),
+}
 _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = StatusCondition(
     type="Accepted", status=True, reason="Accepted", message="headgate implements Gateways of this class"
@@ -216,6 +223,41 @@ def policy_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Ma
 
     room = max(0, MOST_ANCESTORS - len(foreign))
     return {**before, "ancestors": [*foreign, *map(ancestor, outcome.gateways[:room])]}
+
+
+def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of an XBackend, with the unchanged entries of other controllers; None to leave it unchanged.
+
+    It has an entry for each parent of the routes that lead to it, at most `MOST_PARENTS`.
+    """
+    generation = generation_of(obj)
+    if report.generation != generation:
+        return None
+    before = status_of(obj)
+    entries = before.get("parents") or []
+    if not entries and not report.routes:
+        return None
+    foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
+    ours = [entry for entry in entries if entry.get("controllerName") == CONTROLLER]
+    judged = list(by_condition(report.findings, _BACKEND_CONDITIONS))
+
+    def entry(key: Key, parents: Sequence[ParentStatus]) -> Mapping[str, Any]:
+        reference = {"group": key.group, "kind": key.kind, "namespace": key.namespace, "name": key.name}
+        progress = inputs.receipts.progress([port for parent in parents for port in ports_of(parent)])
+        held = structs.replace(programmed(progress, accepted=bool(judged[0].status)), type=PROGRAMMED_AT_PARENT)
+        old: Mapping[str, Any] = next((entry for entry in ours if entry.get("parentRef") == reference), {})
+        return {
+            "parentRef": reference,
+            "controllerName": CONTROLLER,
+            "conditions": timed_rows([*judged, held], old.get("conditions"), generation=generation, now=inputs.time),
+        }
+
+    by_parent: dict[Key, list[ParentStatus]] = defaultdict(list)
+    for parent in report.routes:
+        if any(condition.type == "Accepted" and condition.status for condition in parent.conditions):
+            by_parent[parent.parent].append(parent)
+    room = max(0, MOST_PARENTS - len(foreign))
+    return {**before, "parents": [*foreign, *(entry(key, by_parent[key]) for key in sorted(by_parent)[:room])]}
 
 
 def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:

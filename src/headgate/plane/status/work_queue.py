@@ -44,9 +44,9 @@ class ReportIndex:
         for outcome in report.outcomes:
             outcomes[outcome.about] += (outcome,)
         routes: dict[Key, list[ParentStatus]] = defaultdict(list)
-        for _, route in sorted(report.split_routes.items()):
-            for split in route.splits:
-                routes[split] += route.parents
+        for _, route in sorted(report.passing_routes.items()):
+            for about in route.passed:
+                routes[about] += route.parents
         migrating = {
             workload.name for workload in compiled.mesh.workloads if workload.tls_mode is not workload.target_tls_mode
         }

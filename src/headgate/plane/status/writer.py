@@ -37,6 +37,7 @@ from headgate.plane.status.conditions import (
 from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import (
+    backend_status,
     class_status,
     differ_in_counts_only,
     gateway_status,
@@ -70,6 +71,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (GATEWAY, "Gateway"): gateway_status,
     (GATEWAY, "ListenerSet"): gateway_status,
     (GATEWAY, "BackendTLSPolicy"): policy_status,
+    (EXPERIMENTAL, "XBackend"): backend_status,
     **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,

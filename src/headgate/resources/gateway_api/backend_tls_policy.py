@@ -1,7 +1,7 @@
 """The Gateway API's BackendTLSPolicies: the TLS of connections from Gateways to the pods of a Service (GEP-1897)."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from msgspec import field
 
@@ -71,7 +71,11 @@ def backend_tls_policy_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a BackendTLSPolicy that its schema can't express; they are CEL rules of the release."""
     spec = part(obj, "spec")
     yield from _target_causes(spec)
-    validation, where = part(spec, "validation"), "spec.validation"
+    yield from validation_causes(part(spec, "validation"), "spec.validation")
+
+
+def validation_causes(validation: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield the mistakes in what proves the identity of a server."""
     named, system = bool(validation.get("caCertificateRefs")), bool(validation.get("wellKnownCACertificates"))
     if named and system:
         yield Cause(
