@@ -70,7 +70,7 @@ class StatusCondition(Value, frozen=True, kw_only=True):
 
 
 class ParentStatus(Value, frozen=True, kw_only=True):
-    """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves.
+    """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves; the `index` of a default Gateway is -1.
 
     `parent` is the Gateway, ListenerSet or Service; `gateway` is the Gateway (`namespace/name`) of the first two.
     `ports` has the Service ports where the route applies. `gateway_hosts` has ports of a Gateway, each with a host; the

@@ -21,7 +21,7 @@ from tests.e2e.gateway_api.objects import (
     web_listener,
 )
 from tests.e2e.gateway_api.site import Site, conditions
-from tests.make.objects import GATEWAY_API, manifest
+from tests.make.objects import GATEWAY_API, manifest, route
 from tests.make.server_certificates import NAME, PAIRS, Pair, pem
 from tests.make.server_certificates import certificate as server_certificate
 from tests.make.server_certificates import secret as server_secret
@@ -373,3 +373,24 @@ def test_one_route_serves_a_domain_and_its_wildcard(site: Site, tmp_path: Path, 
         ("a.dev.example.com", "a.b.dev.example.com"): "200",
     }
     assert {pair: site.ask_tls(address, *pair) for pair in expected} == expected
+
+
+def test_a_route_of_default_gateways_follows_the_scope_of_a_gateway(site: Site) -> None:
+    """GEP-3793: the status of the route names the Gateway that takes it, which it does not name."""
+    website = route("web", rule_of("v1"), parents=[], useDefaultGateways="All", namespace="")
+    site.apply(edge_gateway(defaultScope="All"), manifest(website))
+    address = site.accepted("web")
+    (entry,) = site.status("httproute/web")["parents"]
+    assert entry["parentRef"] == {
+        "group": GATEWAY_API,
+        "kind": "Gateway",
+        "namespace": site.namespace,
+        "name": "edge",
+    }
+    assert conditions(site.status("gateway/edge"))["DefaultGateway"] == ("True", "DefaultGateway")
+    assert site.ask(address, "a.com/").answered_by == "v1"
+    site.patch("gateway/edge", {"defaultScope": None})
+    until(lambda: not site.host.get("httproute/web", site.namespace)["status"]["parents"], "the status of the route")
+    site.host.settle()
+    assert site.ask(address, "a.com/").status == 404
+    assert "DefaultGateway" not in conditions(site.status("gateway/edge"))

@@ -1,7 +1,7 @@
 """Compile the Gateway API: the routes of Gateways' hosts and of Service ports, from the routes attached to them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,13 +11,15 @@ from headgate.compiler.gateway_api import backend_tls
 from headgate.compiler.gateway_api.gateways import ANY_HOST
 from headgate.compiler.gateway_api.other_spellings import without_other_spellings
 from headgate.compiler.gateway_api.outcomes import OutcomeInputs, outcome, outcome_inputs, refused_outcomes
-from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place, overridden
+from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.served_ports import ServedPort
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome
 from headgate.compiler.unreachable_routes import RouteList, unreachable
 from headgate.memo import Stages
 from headgate.model.host_names import best_name, fitting_names
+from headgate.model.requests import ANY
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable, ServerName
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap, replaced
@@ -195,7 +197,29 @@ def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Poli
     for_mesh = tuple(backend_tls.without_tls_ports(policies, route) for route in routes)
     findings = tuple(backend_tls.gateways_only(routes, for_mesh))
     routed = structs.replace(table, routes=without_other_spellings(for_mesh))
-    return CompiledPort(routed, findings, tuple(overridden(table, by_age)))
+    return CompiledPort(routed, findings, tuple(_overridden(table, by_age)))
+
+
+def _overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
+    """Yield a finding for each split with matches that has no effect, because routes of its Service port replace it."""
+    route = attached[0].key
+    requested = {
+        step.split
+        for compiled in attached
+        for ranked in compiled.requests
+        for request_route in ranked.routes
+        for step in request_route.split_matches
+    }
+    for split in dict.fromkeys(
+        table_route.origin for table_route in table.routes if table_route.origin and table_route.match != ANY
+    ):
+        if split in requested:
+            continue
+        message = (
+            f"{route} replaces this split on {table.ref}; add {table.ref.service} to the backendRefs of a rule, or delete "
+            "one of the two"
+        )
+        yield Finding(split, Reason.NO_EFFECT, "spec.matches", message, related=(route,))
 
 
 def consumer_ports(

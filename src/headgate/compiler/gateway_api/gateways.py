@@ -72,6 +72,7 @@ class GatewayState(Value, frozen=True, kw_only=True):
     client_fault: Finding | None = None
     ignored_fields: tuple[Finding, ...] = ()
     insecure_modes: tuple[Finding, ...] = ()
+    is_default: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -171,6 +172,7 @@ def gateway_states(
                 *_without_effect(key, gateways[key], settings),
             ),
             insecure_modes=tuple(insecure_modes(key, gateways[key])),
+            is_default=gateways[key].is_default,
         )
     return {key: states[key] for key in gateways}
 

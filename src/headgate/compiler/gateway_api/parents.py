@@ -26,8 +26,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ParentStatus, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.host_names import host_fits
-from headgate.model.requests import ANY
-from headgate.model.routing import PortRef, Protocol, RouteTable
+from headgate.model.routing import PortRef, Protocol
 from headgate.resources.core.config_map import ConfigMap
 from headgate.resources.core.namespace import Namespace
 from headgate.resources.core.service import Service
@@ -46,7 +45,7 @@ _CORE = "core"  # the guides of Flagger and Linkerd write this for the core API 
 
 
 class Parent(Value, frozen=True):
-    """`spec.parentRefs[index]` of a route; `key` is the Gateway, ListenerSet or Service."""
+    """`spec.parentRefs[index]` of a route; `key` is the Gateway, ListenerSet or Service. The `index` of a default Gateway is -1."""
 
     index: int
     ref: ParentReference
@@ -54,8 +53,8 @@ class Parent(Value, frozen=True):
 
     @property
     def field(self) -> str:
-        """Return the field path of the parentRef."""
-        return f"spec.parentRefs[{self.index}]"
+        """Return the field path of the parentRef, or of the field that selects default Gateways."""
+        return f"spec.parentRefs[{self.index}]" if self.index >= 0 else "spec.useDefaultGateways"
 
     @property
     def name(self) -> str:
@@ -121,7 +120,7 @@ class Parents:
     """The Gateways of headgate's classes, their ListenerSets and the Services, to which routes can attach.
 
     `offered` has the ports of Services with their protocols, and `sets` the ListenerSets. Of the snapshot, only the kinds in
-    `READ` are used. `plans` has the listeners by Gateway and ListenerSet, and `attached_sets` the ListenerSets of each Gateway.
+    `READ` are used. `defaults` has the default Gateways, `plans` has the listeners by Gateway and ListenerSet, and `attached_sets` the ListenerSets of each Gateway.
     `served` has the ports of Gateways. `findings` are about Gateways, their classes and ListenerSets.
     """
 
@@ -139,6 +138,7 @@ class Parents:
         for ref, protocol in offered:
             self.ports[ref.service].append((ref, protocol))
         gateways = own_gateways(snapshot)
+        self.defaults = tuple(key for key, gateway in gateways.items() if gateway.is_default)
         self.states = gateway_states(snapshot, gateways, settings)
         own = {key: plan_listeners(snapshot, key, gateway, settings) for key, gateway in gateways.items()}
         listeners = merged(own, sets)
@@ -194,7 +194,7 @@ def attached_routes(last: AttachedRoutes, parents: Parents, routes: SharedMap[Ke
         changed |= {
             key: route
             for key, route in routes.items()
-            if not moved.isdisjoint(parent.key for parent in _parents(route))
+            if not moved.isdisjoint(parent.key for parent in (*_parents(route), *_defaults(parents, route)))
         }
     new: dict[Key, AttachedRoute] = {}
     for key, route in changed.items():
@@ -230,6 +230,20 @@ def _parents(route: CompiledRoute) -> Iterator[Parent]:
         yield Parent(index, ref, Key(group, ref.kind, ref.namespace or route.key.namespace, ref.name))
 
 
+def _defaults(parents: Parents, route: CompiledRoute) -> Iterator[Parent]:
+    """Yield the default Gateways of a route that its parentRefs do not name (GEP-3793)."""
+    named = {parent.key for parent in _parents(route)} if route.uses_defaults else set()
+    for key in parents.defaults if route.uses_defaults else ():
+        if key not in named:
+            yield Parent(-1, ParentReference(name=key.name, namespace=key.namespace), key)
+
+
+def _to_defaults(parents: Parents, route: CompiledRoute) -> list[Link]:
+    """Attach a route to the default Gateways that allow it; if none does, return why."""
+    links = [_to_listeners(parents, route, parent) for parent in _defaults(parents, route)]
+    return [link for link in links if not link.refusal] or links
+
+
 def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
     for parent in _parents(route):
         kind = parent.key.group, parent.key.kind
@@ -241,6 +255,7 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
             yield Link(parent, refusal=_not_attached(route.key, parent, refused))
         elif kind in _WITH_LISTENERS and parent.key not in parents.snapshot.objects:  # else of another controller
             yield Link(parent, refusal=_no_parent(parents.snapshot, route.key, parent))
+    yield from _to_defaults(parents, route)
 
 
 def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
@@ -375,25 +390,3 @@ def _consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
         f"{parent.key.namespace} for all clients"
     )
     return Finding(route.key, Reason.CONSUMER_ROUTE, parent.field, message, (parent.key,))
-
-
-def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
-    """Yield a finding for each split with matches that has no effect, because routes of its Service port replace it."""
-    route = attached[0].key
-    requested = {
-        step.split
-        for compiled in attached
-        for ranked in compiled.requests
-        for request_route in ranked.routes
-        for step in request_route.split_matches
-    }
-    for split in dict.fromkeys(
-        table_route.origin for table_route in table.routes if table_route.origin and table_route.match != ANY
-    ):
-        if split in requested:
-            continue
-        message = (
-            f"{route} replaces this split on {table.ref}; add {table.ref.service} to the backendRefs of a rule, or delete "
-            "one of the two"
-        )
-        yield Finding(split, Reason.NO_EFFECT, "spec.matches", message, related=(route,))

@@ -24,7 +24,7 @@ from headgate.resources.gateway_api.http_route import (
     HTTPRouteTimeouts,
     PathMatch,
 )
-from headgate.resources.gateway_api.routes import HTTPHeader, NameMatch, RouteFilter
+from headgate.resources.gateway_api.routes import ALL_DEFAULTS, HTTPHeader, NameMatch, RouteFilter
 from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.gateway_api.tls_route import TLSRoute
 from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
@@ -96,6 +96,7 @@ def _connections(destinations: Destinations, key: Key, route: ConnectionRoute) -
         key=key,
         created=route.metadata.creation_timestamp,
         parents=route.spec.parent_refs,
+        uses_defaults=route.spec.use_default_gateways == ALL_DEFAULTS,
         hostnames=route.spec.hostnames if isinstance(route, TLSRoute) else (),
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
         findings=(

@@ -29,7 +29,7 @@ from headgate.model.resilience import Retry
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
 from headgate.resources.gateway_api.http_route import HTTPRoute
-from headgate.resources.gateway_api.routes import ParentReference, RouteBackend, RouteFilter
+from headgate.resources.gateway_api.routes import ALL_DEFAULTS, ParentReference, RouteBackend, RouteFilter
 from headgate.resources.meta import Key, Value
 
 MOST_ROWS = 128
@@ -114,13 +114,14 @@ def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
 class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP or TLS route.
 
-    `created` is the time of creation. `faults` has findings that make a rule unusable; `rules` is the number of all rules. `findings` has all other
+    `created` is the time of creation. With `uses_defaults`, default Gateways are parents too. `faults` has findings that make a rule unusable; `rules` is the number of all rules. `findings` has all other
     findings. `passed` has the TrafficSplits of the roots among its backends and mirrors, and the XBackends among them; `backends` all Service ports to which it leads.
     """
 
     key: Key
     created: str
     parents: tuple[ParentReference, ...]
+    uses_defaults: bool = False
     hostnames: tuple[str, ...] = ()
     requests: tuple[Ranked, ...] = ()
     connections: Route | None = None
@@ -182,6 +183,7 @@ def compile_rules(
         key=key,
         created=resource.metadata.creation_timestamp,
         parents=resource.spec.parent_refs,
+        uses_defaults=resource.spec.use_default_gateways == ALL_DEFAULTS,
         hostnames=resource.spec.hostnames,
         requests=tuple(requests),
         rules=len(rules),

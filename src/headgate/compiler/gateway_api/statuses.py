@@ -26,6 +26,9 @@ _UNACCEPTED = {
 _NO_ROUTE = "no proxy listens on the port until a %sRoute is attached"  # of the listener's protocol: TCP or UDP
 INSECURE_MODE = Reason.INSECURE_FRONTEND_VALIDATION_MODE.value
 """The condition of a Gateway that accepts clients without a valid certificate; it has no such condition otherwise (GEP-91)."""
+_DEFAULT = (
+    "DefaultGateway"  # the condition of a Gateway with a defaultScope; it has no such condition otherwise (GEP-3793)
+)
 _NOTES = {
     Reason.PERCENT_IGNORED,
     Reason.FRACTION_ROUNDED,
@@ -160,6 +163,9 @@ def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> I
         yield first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
         return
+    if state.is_default:
+        message = "routes with useDefaultGateways: All attach to the Gateway, if its listeners allow them"
+        yield StatusCondition(type=_DEFAULT, status=True, reason=_DEFAULT, message=message)
     if state.insecure_modes:
         message = joined(state.insecure_modes)
         yield StatusCondition(type=INSECURE_MODE, status=True, reason="ConfigurationChanged", message=message)

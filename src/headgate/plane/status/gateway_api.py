@@ -177,7 +177,9 @@ def _parent_status(
     inputs: StatusInputs,
     report: ObjectReport,
 ) -> Mapping[str, Any]:
-    reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
+    reference = (
+        parent_reference(obj["spec"]["parentRefs"][parent.index]) if parent.index >= 0 else _object(parent.parent)
+    )
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
     conditions = [
         *parent.conditions,
@@ -208,7 +210,7 @@ def policy_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Ma
     foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
 
     def ancestor(gateway: Key) -> Mapping[str, Any]:
-        reference = {"group": GROUP, "kind": "Gateway", "namespace": gateway.namespace, "name": gateway.name}
+        reference = _object(gateway)
         ports = [ref for ref, (key, _) in zip(gateway_ports(report), outcome.ports, strict=True) if key == gateway]
         accepted = all(condition.status for condition in outcome.conditions if condition.type == "Accepted")
         judged = programmed(inputs.receipts.progress(ports), accepted=accepted)
@@ -242,7 +244,7 @@ def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     judged = list(by_condition(report.findings, _BACKEND_CONDITIONS))
 
     def entry(key: Key, parents: Sequence[ParentStatus]) -> Mapping[str, Any]:
-        reference = {"group": key.group, "kind": key.kind, "namespace": key.namespace, "name": key.name}
+        reference = _object(key)
         progress = inputs.receipts.progress([port for parent in parents for port in ports_of(parent)])
         held = structs.replace(programmed(progress, accepted=bool(judged[0].status)), type=PROGRAMMED_AT_PARENT)
         old: Mapping[str, Any] = next((entry for entry in ours if entry.get("parentRef") == reference), {})
@@ -266,6 +268,11 @@ def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
     if dropped:
         name = prefixed(Reason.COPIES_DROPPED.value)
         yield StatusCondition(type=name, status=True, reason="MirrorLimits", message=joined(dropped))
+
+
+def _object(key: Key) -> Mapping[str, Any]:
+    """Return a reference to an object for the status."""
+    return {"group": key.group, "kind": key.kind, "namespace": key.namespace, "name": key.name}
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -185,6 +185,7 @@ class GatewaySpec(Input, frozen=True, kw_only=True):
     addresses: tuple[GatewayAddress, ...] = ()
     infrastructure: Infrastructure = Infrastructure()
     tls: GatewayTLS = GatewayTLS()
+    default_scope: str = ""
 
 
 class GatewayStatus(Input, frozen=True, kw_only=True):
@@ -198,6 +199,11 @@ class Gateway(Resource, frozen=True, kw_only=True):
 
     spec: GatewaySpec
     status: GatewayStatus = GatewayStatus()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether routes with `useDefaultGateways: All` attach to it without naming it (GEP-3793)."""
+        return self.spec.default_scope == "All"
 
     @property
     def address(self) -> str:

@@ -55,6 +55,7 @@ class GRPCRouteSpec(Input, frozen=True, kw_only=True):
     """`spec` of a GRPCRoute: its parents, hosts and rules."""
 
     parent_refs: tuple[ParentReference, ...] = ()
+    use_default_gateways: str = ""
     hostnames: tuple[str, ...] = ()
     rules: tuple[GRPCRouteRule, ...] = ()
 

@@ -66,6 +66,7 @@ class HTTPRouteSpec(Input, frozen=True, kw_only=True):
     """`spec` of an HTTPRoute. Without rules it has one rule for all requests, which has no backend."""
 
     parent_refs: tuple[ParentReference, ...] = ()
+    use_default_gateways: str = ""
     hostnames: tuple[str, ...] = ()
     rules: tuple[HTTPRouteRule, ...] = (HTTPRouteRule(matches=(HTTPRouteMatch(),)),)
 

@@ -11,6 +11,9 @@ from headgate.resources.columns import PROGRAMMED, Column
 from headgate.resources.gateway_api.gateway import GROUP
 from headgate.resources.meta import Input
 
+ALL_DEFAULTS = "All"
+"""The only scope of default Gateways (GEP-3793)."""
+
 
 class ParentReference(Input, frozen=True, kw_only=True):
     """The parent of a route: a Gateway, or a Service for traffic in the mesh. An empty namespace means the route's own."""

@@ -28,6 +28,7 @@ class TCPRouteSpec(Input, frozen=True, kw_only=True):
     """`spec` of a TCPRoute: its parents and its rule."""
 
     parent_refs: tuple[ParentReference, ...] = ()
+    use_default_gateways: str = ""
     rules: tuple[TCPRouteRule, ...] = ()
 
 
