@@ -62,6 +62,7 @@ class Reason(enum.Enum):
     NOT_ALLOWED = "NotAllowed"
     UNSUPPORTED_VALUE = "UnsupportedValue"
     CONSUMER_ROUTE = "ConsumerRoute"
+    REGEX_NOT_PORTABLE = "RegexNotPortable"
     INVALID_KIND = "InvalidKind"
     UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
@@ -207,6 +208,7 @@ _MEANINGS = {
         Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are rounded to multiples of 1/10 000.",
         Reason.NOT_ROUTED: "headgate does not route this port or Service.",
         Reason.CONSUMER_ROUTE: "The route applies to clients with a sidecar in its own namespace only.",
+        Reason.REGEX_NOT_PORTABLE: "Other implementations of the Gateway API may read a regular expression in another way.",
         Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate has all their names.",
         Reason.FRACTION_ROUNDED: "The fraction of a mirror is rounded to the nearest millionth.",
     },

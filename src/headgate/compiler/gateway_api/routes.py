@@ -29,8 +29,10 @@ from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
 from headgate.resources.gateway_api.tls_route import TLSRoute
 from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
 from headgate.resources.meta import Key
+from headgate.resources.portable_regexes import portability_fault
 
 GRPC_NAME = "[^/]+"
+_REGEX = "RegularExpression"
 ConnectionRoute: TypeAlias = GatewayTCPRoute | TLSRoute | GatewayUDPRoute
 AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | ConnectionRoute
 
@@ -38,8 +40,8 @@ AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | ConnectionRoute
 def compile_route(destinations: Destinations, key: Key, route: AnyRoute) -> CompiledRoute:
     """Compile a route of any kind."""
     compiled = _compiled(destinations, key, route)
-    repeated = tuple(repeated_names(key, route))
-    return structs.replace(compiled, findings=compiled.findings + repeated) if repeated else compiled
+    more = (*repeated_names(key, route), *_not_portable(key, route))
+    return structs.replace(compiled, findings=compiled.findings + more) if more else compiled
 
 
 def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Cause, ...]]) -> CompiledRoute:
@@ -187,6 +189,38 @@ def repeated_names(about: Key, route: AnyRoute) -> Iterator[Finding]:
             if (first := names.index(name)) != number:
                 message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"
                 yield Finding(about, Reason.NAME_REPEATED, f"{where}[{number}].name", message)
+
+
+def _not_portable(about: Key, route: AnyRoute) -> Iterator[Finding]:
+    """Yield a note for each regular expression outside of the Gateway API's portable subset (GEP-4359)."""
+    for field, pattern in () if isinstance(route, ConnectionRoute) else _patterns(route):
+        if fault := portability_fault(pattern):
+            message = (
+                f"headgate reads the expression '{pattern}' as RE2 does, but {fault}: other implementations of the Gateway API may "
+                "match other requests"
+            )
+            yield Finding(about, Reason.REGEX_NOT_PORTABLE, field, message)
+
+
+def _patterns(route: HTTPRoute | GRPCRoute) -> Iterator[tuple[str, str]]:
+    """Yield the regular expressions of a route with their field paths."""
+    rules: Sequence[HTTPRouteRule | GRPCRouteRule] = route.spec.rules
+    for number, rule in enumerate(rules):
+        matches: Sequence[HTTPRouteMatch | GRPCRouteMatch] = rule.matches
+        for index, match in enumerate(matches):
+            yield from _patterns_of(match, f"spec.rules[{number}].matches[{index}]")
+
+
+def _patterns_of(match: HTTPRouteMatch | GRPCRouteMatch, where: str) -> Iterator[tuple[str, str]]:
+    written = [(f"{where}.headers[{index}].value", header) for index, header in enumerate(match.headers)]
+    if isinstance(match, HTTPRouteMatch):
+        written += [(f"{where}.queryParams[{index}].value", each) for index, each in enumerate(match.query_params)]
+        if match.path.type == _REGEX:
+            yield f"{where}.path.value", match.path.value
+    elif match.method and match.method.type == _REGEX:
+        yield f"{where}.method.service", match.method.service or ""
+        yield f"{where}.method.method", match.method.method or ""
+    yield from ((field, each.value) for field, each in written if each.type == _REGEX)
 
 
 def _named(route: HTTPRoute | GRPCRoute) -> Iterator[tuple[str, list[str]]]:
