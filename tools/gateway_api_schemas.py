@@ -116,6 +116,7 @@ TYPES = {
     "XBackendSpec.port": "BackendPort",
     "XBackendSpec.tls": "BackendTLS",
     "XBackendStatus.parents": "BackendParentStatus",
+    "XMeshSpec.parametersRef": "ParametersReference",
 }
 LEFT_OUT = ("default", "description", "oneOf", "x-kubernetes-map-type", "x-kubernetes-validations")
 """Keys of schemas that don't come from the release, or have no effect."""

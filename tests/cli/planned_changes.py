@@ -111,6 +111,11 @@ def gateway_class(controller: str) -> Object:
     return objects.obj("GatewayClass", "own", namespace="", spec={"controllerName": controller})
 
 
+def mesh(description: str) -> Object:
+    spec = {"controllerName": "headgate.dev/mesh-controller", "description": description}
+    return objects.obj("XMesh", "headgate", namespace="", spec=spec)
+
+
 def shop_grant(namespace: str) -> Object:
     return objects.grant("shop", (GATEWAY_API, "HTTPRoute", namespace), ("", "Service"), namespace="shop")
 
@@ -246,6 +251,7 @@ OF_THE_GATEWAY_API = {
     "gateway.networking.k8s.io/v1 BackendTLSPolicy": PlannedChange(
         (*MESH, GATEWAY, to_gateway("v1")), backend_tls("v1"), backend_tls("v2"), (True, True, False)
     ),
+    "gateway.networking.x-k8s.io/v1alpha1 XMesh": PlannedChange(MESH, mesh(""), mesh("of the shop"), NONE),
     "gateway.networking.x-k8s.io/v1alpha1 XBackend": PlannedChange(
         (
             *MESH,

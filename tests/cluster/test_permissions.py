@@ -73,6 +73,11 @@ metadata: {name: web, namespace: shop}
 spec: {targetRefs: [{group: "", kind: Pod, selector: {matchLabels: {app: web}}}], action: ALLOW}
 ---
 apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XMesh
+metadata: {name: shop}
+spec: {controllerName: headgate.dev/mesh-controller}
+---
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
 kind: XBackend
 metadata: {name: api, namespace: shop}
 spec: {type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {port: 443}}
@@ -163,6 +168,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "tlsroutes"),
         ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
         ("gateway.networking.x-k8s.io", "xbackends"),
+        ("gateway.networking.x-k8s.io", "xmeshes"),
         ("gateway.networking.k8s.io", "backendtlspolicies"),
         ("gateway.networking.k8s.io", "udproutes"),
         ("headgate.dev", "canaries"),
@@ -365,7 +371,7 @@ def _used(cluster: KubeApiServer) -> frozenset[Permission]:
 def _collection(obj: Any) -> str:
     kind = find_written(obj["apiVersion"], obj["kind"])
     assert kind is not None
-    return path_of(kind, obj["metadata"]["namespace"])
+    return path_of(kind, obj["metadata"].get("namespace", ""))
 
 
 def _conditions(cluster: KubeApiServer, path: str) -> dict[str, str]:

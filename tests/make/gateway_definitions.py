@@ -76,6 +76,7 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "TLSRoute": _ROUTE,
     "BackendTLSPolicy": {"status.ancestors[].ancestorRef": {"group": GATEWAY, "kind": "Gateway"}},
     "UDPRoute": _ROUTE,
+    "XMesh": {"": {"status": {"conditions": _PENDING[:1]}}},
     "XBackend": {
         "spec.tls.clientCertificateRef": {"group": "", "kind": "Secret"},
         "status.parents[].parentRef": {"group": GATEWAY, "kind": "Gateway"},

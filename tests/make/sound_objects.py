@@ -70,6 +70,7 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "rules": [{"kind": "TCPRoute", "name": "web"}],
         }
     },
+    ("gateway.networking.x-k8s.io", "XMesh"): {"spec": {"controllerName": "headgate.dev/mesh-controller"}},
     ("gateway.networking.x-k8s.io", "XBackend"): {
         "spec": {
             "type": "ExternalHostname",

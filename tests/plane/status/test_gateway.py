@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.identity.fakes import FakeIssuer, Time
-from tests.make.objects import Object, external_backend, gateway, listener, route
+from tests.make.objects import Object, external_backend, gateway, listener, obj, route
 from tests.watching import until
 from tests.xds.client import XdsClient
 
@@ -39,6 +39,7 @@ from headgate.plane.status.gateway_api import (
     class_status,
     differ_in_counts_only,
     gateway_status,
+    mesh_features,
     route_status,
 )
 from headgate.plane.status.receipts import Receipts
@@ -356,3 +357,20 @@ def test_a_backend_outside_has_a_status_at_each_parent_and_keeps_those_of_other_
     assert failing
     assert failing["parents"][2]["conditions"][0]["reason"] == "UnsupportedValue"
     assert backend_status(backend, structs.replace(report, generation=2), inputs) is None
+
+
+def test_a_mesh_of_headgate_lists_its_features_and_one_of_another_controller_is_left_alone() -> None:
+    """GEP-3949."""
+    mesh = obj("XMesh", "mesh", namespace="", spec={"controllerName": "headgate.dev/mesh-controller"})
+    report, inputs = ObjectReport(generation=1), StatusInputs(Receipts([]), "now")
+    status = mesh_features(mesh, report, inputs)
+    assert status
+    assert [(row["type"], row["status"]) for row in status["conditions"]] == [("Accepted", "True")]
+    assert {"Mesh", "MeshConsumerRoute", "HTTPRoute"} <= {feature["name"] for feature in status["supportedFeatures"]}
+    assert "ListenerSet" not in {feature["name"] for feature in status["supportedFeatures"]}
+    parameters = {"group": "", "kind": "ConfigMap", "name": "parameters"}
+    with_parameters = {**mesh, "spec": {**mesh["spec"], "parametersRef": parameters}}
+    refused = mesh_features(with_parameters, report, inputs)
+    assert refused
+    assert [(row["status"], row["reason"]) for row in refused["conditions"]] == [("False", "InvalidParameters")]
+    assert mesh_features({**mesh, "spec": {"controllerName": "example.com/other"}}, report, inputs) is None

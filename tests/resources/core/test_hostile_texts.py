@@ -60,6 +60,7 @@ UNCHECKED = {
     "UDPRoute": ("spec.parentRefs[0].name",),
     "ReferenceGrant": ("spec.to[0].name",),
     "BackendTLSPolicy": ("spec.options", "spec.targetRefs[0].name", "spec.validation.caCertificateRefs[0].name"),
+    "XMesh": ("spec.description", "spec.parametersRef.name"),
     "XBackend": ("spec.tls.validation.caCertificateRefs[0].name",),
 }
 IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.backendRef.")

@@ -1,4 +1,4 @@
-"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes, BackendTLSPolicies and XBackends, except the addresses of a Gateway."""
+"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes, BackendTLSPolicies, XBackends and XMeshes, except the addresses of a Gateway."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,9 @@ from headgate.plane.status.conditions import (
     timed_rows,
 )
 from headgate.plane.status.receipts import Receipts
-from headgate.resources.gateway_api.features import SUPPORTED
+from headgate.resources.gateway_api.features import OF_MESH, SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
+from headgate.resources.gateway_api.mesh import MESH_CONTROLLER
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Key, Object, generation_of, rows, status_of
 
@@ -54,6 +55,20 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
     )
     conditions = timed_rows([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
     return {**before, "conditions": conditions, "supportedFeatures": [{"name": name} for name in SUPPORTED]}
+
+
+def mesh_features(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of an XMesh, with the features of the mesh; None if another controller owns it (GEP-3949)."""
+    spec = obj.get("spec") or {}
+    if spec.get("controllerName") != MESH_CONTROLLER or not report.generation:
+        return None
+    before = status_of(obj)
+    accepted = StatusCondition(type="Accepted", status=True, reason="Accepted", message="headgate implements the mesh")
+    if spec.get("parametersRef"):
+        message = "headgate has no parameters of a mesh; remove parametersRef, and use options of the installation"
+        accepted = structs.replace(accepted, status=False, reason=Reason.INVALID_PARAMETERS.value, message=message)
+    conditions = timed_rows([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
+    return {**before, "conditions": conditions, "supportedFeatures": [{"name": name} for name in OF_MESH]}
 
 
 def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:

@@ -41,6 +41,7 @@ from headgate.plane.status.gateway_api import (
     class_status,
     differ_in_counts_only,
     gateway_status,
+    mesh_features,
     policy_status,
     route_status,
 )
@@ -72,6 +73,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (GATEWAY, "ListenerSet"): gateway_status,
     (GATEWAY, "BackendTLSPolicy"): policy_status,
     (EXPERIMENTAL, "XBackend"): backend_status,
+    (EXPERIMENTAL, "XMesh"): mesh_features,
     **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,
     (MESH, "Sidecar"): sidecar_status,

@@ -59,3 +59,5 @@ EXTENDED = frozenset(
 )
 SUPPORTED = tuple(sorted(CORE | EXTENDED))
 """All features, in the order of a GatewayClass's `status.supportedFeatures`."""
+OF_MESH = tuple(name for name in SUPPORTED if name.startswith("Mesh") or name in {"GRPCRoute", "HTTPRoute"})
+"""The features of the mesh, in the order of an XMesh's `status.supportedFeatures`."""
