@@ -157,7 +157,7 @@ def possible(**conditions):
     return Solver(Setting()).solve(conjunction(Match(**conditions)), ()) is not None
 
 
-@pytest.mark.parametrize("pattern", ["a$b", "$x", "a^b", "[^\\x00-\\x{10FFFF}]", "(?:/a$b).*"])
+@pytest.mark.parametrize("pattern", ["a$b", "$x", "a^b", "[^\\x00-\\xff]", "(?:/a$b).*"])
 def test_a_pattern_without_matches_is_detected(pattern):
     assert sample(pattern) is None
     assert not possible(headers=(Header(name="x-a", text=Text(value=pattern, regex=True)),))
@@ -173,7 +173,7 @@ def test_a_path_pattern_without_a_leading_slash_matches_no_path(pattern, none):
     assert possible(path=Path(kind="regex", value=pattern)) is not none
 
 
-@pytest.mark.parametrize("pattern", ["é", "\\p{Greek}+", "a|é"])
+@pytest.mark.parametrize("pattern", ["é", "\\xe9+", "a|é"])
 def test_texts_outside_of_ascii_are_not_said_to_be_impossible(pattern):
     """Clients can send them as the value of a header; the proofs are about ASCII only."""
     header = Header(name="x-a", text=Text(value=pattern, regex=True))
