@@ -3,7 +3,8 @@
 A member (one backend) answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over
 HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWERED` and the trailers of the request. It
 accepts a WebSocket if the request has a key. To a request with `HINTS` it sends early hints first, and after its response to
-a request with `CLOSES` it closes the connection, which the response does not announce.
+a request with `CLOSES` it closes the connection, which the response does not announce. As an authorization server, for paths
+below `DECISIONS`, it counts nothing, and refuses requests whose header `DECISIVE` has `REFUSED`.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ LINE_END, HEAD_END = b"\r\n", b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
 INDEXED_STATUS_200 = b"\x88"  # `:status: 200` in HPACK (RFC 7541, appendix A)
 TLS_HANDSHAKE = b"\x16"
+LARGEST_READ = 1 << 16
 DEADLINE_S = 60
 CLOSED = "closed"
 FIRST_FINAL = OPEN = 200  # the status of a CONNECT that opens a tunnel
@@ -27,17 +29,21 @@ SWITCHED = 101
 WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 4.2.2
 ANSWERED = (("x-r", "1"), ("x-s", "2"))
 HINTS, CLOSES = "x-hints", "x-closes"
+DECISIONS = "/decide"
+DECISIVE, REFUSED = "x-a", "a"
+PERMIT = "x-permit"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n"  # RFC 8297
 Responder: TypeAlias = str | int
 """What answers: a member by its name, a proxy by the status, or CLOSED."""
 
 
 class Head(NamedTuple):
-    """The first line of a message, its headers and its trailers, with lower-case names."""
+    """The first line of a message, its headers and its trailers, with lower-case names; `secure` messages came over TLS."""
 
     line: str
     headers: tuple[tuple[str, str], ...]
     trailers: tuple[tuple[str, str], ...] = ()
+    secure: bool = False
 
     def get(self, name: str) -> str:
         """Return the first value of a header, or an empty string."""
@@ -61,24 +67,33 @@ class Tally(NamedTuple):
 class Member:
     """One backend that listens on `port`; `requests` is the number of requests since the last call of `take`.
 
-    `connections` counts the connections that began since then, `handshakes` those that began with TLS.
+    `connections` counts the connections that began since then, `handshakes` those that began with TLS: a member without `tls`
+    closes them.
     """
 
     port: int
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, tls: ssl.SSLContext | None = None) -> None:
         self.number = number
+        self.tls = tls
         self.name = f"member {number}"
         self.requests = self.connections = self.handshakes = 0
         self.heads: list[Head] = []
         self.transports: set[asyncio.Transport] = set()
 
     async def start(self, host: str = "127.0.0.1") -> Self:
-        """Listen on a free port."""
-        server = await asyncio.get_running_loop().create_server(lambda: _Replayed(self), host, 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._server = server
-        return self
+        """Listen on a port that is free for TCP and UDP."""
+        loop = asyncio.get_running_loop()
+        while True:
+            server = await loop.create_server(lambda: _Replayed(self), host, 0)
+            self.port = server.sockets[0].getsockname()[1]
+            try:
+                datagrams = await loop.create_datagram_endpoint(lambda: _Named(self.name), local_addr=(host, self.port))
+            except OSError:  # only the TCP port of this number is free
+                server.close()
+                continue
+            self._server, self._datagrams = server, datagrams[0]
+            return self
 
     def take(self) -> None:
         """Forget the requests."""
@@ -88,8 +103,24 @@ class Member:
     def close(self) -> None:
         """Close the listener and all connections."""
         self._server.close()
+        self._datagrams.close()
         for transport in tuple(self.transports):
             transport.close()
+
+
+class _Named(asyncio.DatagramProtocol):
+    """Answers datagrams with the name of a member."""
+
+    _transport: asyncio.DatagramTransport
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, _data: bytes, addr: tuple[str, int]) -> None:
+        self._transport.sendto(self._name, addr)
 
 
 class _Replayed(asyncio.Protocol):
@@ -99,6 +130,8 @@ class _Replayed(asyncio.Protocol):
         self._member = member
         self._read = b""
         self._http2 = False
+        self._tls: ssl.SSLObject | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._streams: set[int] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -110,14 +143,40 @@ class _Replayed(asyncio.Protocol):
         self._member.transports.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        self._read += data
-        if self._read.startswith(TLS_HANDSHAKE):
+        if not self._tls and not self._read and data.startswith(TLS_HANDSHAKE):
             self._member.handshakes += 1
+            if not self._member.tls:
+                self._transport.close()
+                return
+            self._tls = self._member.tls.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._read += self._decrypted(self._tls, data) if self._tls else data
+        self._answer()
+
+    def _decrypted(self, tls: ssl.SSLObject, data: bytes) -> bytes:
+        """Return the content of TLS records; answer those of the handshake."""
+        self._incoming.write(data)
+        content = b""
+        try:
+            tls.do_handshake()
+            while part := tls.read(LARGEST_READ):
+                content += part
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
             self._transport.close()
-            return
+        self._transport.write(self._outgoing.read())
+        return content
+
+    def _send(self, data: bytes) -> None:
+        if self._tls:
+            self._tls.write(data)
+            data = self._outgoing.read()
+        self._transport.write(data)
+
+    def _answer(self) -> None:
         if not self._http2 and self._read.startswith(H2_PREFACE):
             self._http2, self._read = True, self._read[len(H2_PREFACE) :]
-            self._transport.write(H2_SETTINGS)
+            self._send(H2_SETTINGS)
         if self._http2:
             self._answer_frames()
         elif not H2_PREFACE.startswith(self._read):
@@ -126,7 +185,7 @@ class _Replayed(asyncio.Protocol):
     def _answer_heads(self) -> None:
         while HEAD_END in self._read:
             head, _, rest = self._read.partition(HEAD_END)
-            received = head_of(head)
+            received = head_of(head)._replace(secure=self._tls is not None)
             if received.get("transfer-encoding") == "chunked":
                 size, _, ending = rest.partition(LINE_END)
                 if not ending.startswith(LINE_END) and HEAD_END not in ending:
@@ -135,9 +194,12 @@ class _Replayed(asyncio.Protocol):
                 trailers, _, rest = ending.partition(LINE_END if ending.startswith(LINE_END) else HEAD_END)
                 received = received._replace(trailers=head_of(LINE_END + trailers).headers if trailers else ())
             self._read = rest
+            if received.line.partition(" ")[2].startswith(f"{DECISIONS}/"):
+                self._send(_decision(received))
+                continue
             self._member.requests += 1
             self._member.heads.append(received)
-            self._transport.write((EARLY_HINTS if received.get(HINTS) else b"") + self._response(received))
+            self._send((EARLY_HINTS if received.get(HINTS) else b"") + self._response(received))
             if received.get(CLOSES):
                 self._transport.close()
 
@@ -163,13 +225,23 @@ class _Replayed(asyncio.Protocol):
             kind, flags, stream = self._read[3], self._read[4], int.from_bytes(self._read[5:9], "big")
             self._read = self._read[size:]
             if kind == SETTINGS and not flags & ACK:
-                self._transport.write(H2_SETTINGS_ACK)
+                self._send(H2_SETTINGS_ACK)
             elif kind == HEADERS and stream not in self._streams:  # the second ones are trailers
                 self._streams.add(stream)
                 self._member.requests += 1
                 fields = (("x-backend", str(self._member.number)), *ANSWERED)
                 block = INDEXED_STATUS_200 + b"".join(literal(name, value) for name, value in fields)
-                self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+                self._send(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+
+
+def refuses(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a member refuses a request as its authorization server."""
+    return any(REFUSED in value for name, value in headers if name == DECISIVE)
+
+
+def _decision(received: Head) -> bytes:
+    status = "403 Forbidden" if refuses(received.headers) else "200 OK"
+    return f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n{PERMIT}: {status[:3]}\r\n\r\n".encode()
 
 
 def header_lines(fields: Iterable[tuple[str, str]]) -> list[str]:
@@ -202,33 +274,35 @@ async def ask(
 
     If a connection is open at the end, send the request `last` over it, and wait for its response.
     """
-    found = Tally(Counter(), {})
+    tally = Tally(Counter(), {})
     context, name = tls or (None, None)
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
     opening = b""
-    try:
-        for _ in range(count):
+    for _ in range(count):
+        responder: Responder = OPEN
+        answer, goes_on = None, False
+        try:
             if reader is None or writer is None:
                 reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
                 opening = f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode() if tunnel else b""
-            responder, answer, goes_on = await _once(reader, writer, opening) if opening else (OPEN, None, True)
+            if opening:
+                responder, answer, goes_on = await _once(reader, writer, opening)
             if responder == OPEN:
                 opening = b""
                 responder, answer, goes_on = await _once(reader, writer, head)
-            found.counted[responder] += 1
-            found.heads[responder] = answer
-            if each_connects or not goes_on:
-                writer.transport.abort()
-                reader = writer = None
-        if reader and writer and last:
-            await _once(reader, writer, last)
-    except (ConnectionError, ssl.SSLError):
-        found.counted[CLOSED] += count - found.counted.total()
-    finally:
-        if writer:
+        except (ConnectionError, ssl.SSLError):  # the proxy refuses the connection, or closes it in the handshake
+            responder, goes_on = CLOSED, False
+        tally.counted[responder] += 1
+        tally.heads[responder] = answer
+        if writer and (each_connects or not goes_on):
             writer.transport.abort()
-    return found
+            reader = writer = None
+    if reader and writer:
+        if last:
+            await _once(reader, writer, last)
+        writer.transport.abort()
+    return tally
 
 
 async def _once(

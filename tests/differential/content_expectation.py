@@ -4,13 +4,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.differential.backends import ANSWERED, FIRST_FINAL, Head, Responder, Tally
+from msgspec import structs
+from tests.differential.backends import ANSWERED, FIRST_FINAL, PERMIT, Head, Responder, Tally
 from tests.differential.lab import MemberLab
 from tests.differential.routes import RESPONSE_NAMES
 from tests.differential.routing_expectation import ExpectedShares, Ready
 from tests.differential.worlds import Sent
 
 from headgate.model.applied_filters import backend_request, redirect_location
+from headgate.model.cors import origin_pattern
 from headgate.model.evaluate import Decision, Portion
 from headgate.model.requests import Filters, Redirect, Request
 from headgate.model.routing import PortRef, Route
@@ -49,6 +51,17 @@ def misplaced_content(wanted: ExpectedShares, sent: Sent, tally: Tally, lab: Mem
     return ""
 
 
+def misplaced_origin(wanted: ExpectedShares, tally: Tally) -> str:
+    """Return how the origin that responses agree to differs from the decision of the rule's policy; empty if they agree."""
+    if wanted.decision is None or wanted.decision.route is None or not wanted.http:
+        return ""
+    request, route = _routed(wanted.decision)
+    origin = dict(request.headers).get("origin", "")
+    allowed = route.cors and any(re.fullmatch(origin_pattern(text), origin) for text in route.cors.origins)
+    agreed = {head.get("access-control-allow-origin") for head in tally.heads.values() if head}
+    return "" if agreed <= {origin if origin and allowed else ""} else f"responses agree to the origins {agreed}"
+
+
 def _lowered(url: str) -> str:
     """Return a URL with its host in lower case, because hosts are case-insensitive."""
     return HOST.sub(lambda host: host[0].lower(), url)
@@ -68,9 +81,13 @@ def _misplaced_at(
 ) -> str:
     request, route = _routed(decision)
     got = next(member.heads for member in lab.members if member.name == responder)
+    permit = ((PERMIT, "200"),) if route.external_auth else ()
     requests = [backend_request(request, route, portion.filters) for portion in portions]
+    requests = [structs.replace(each, headers=(*each.headers, *permit)) for each in requests]
     if got and not any(_equals(got[-1], expected) for expected in requests):
         return f"{responder} got {got[-1]}, not {requests}"
+    if got and got[-1].secure not in {portion.tls is not None for portion in portions}:
+        return f"{responder} got the request with{'' if got[-1].secure else 'out'} TLS"
     is_refused = int(head.line.split()[1]) == FIRST_FINAL and "upgrade" in dict(request.headers)
     answered = _refused_upgrade_headers if is_refused else _client_headers
     answers = [_watched(answered(route, portion.filters)) for portion in portions]

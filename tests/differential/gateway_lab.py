@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from tests.differential.backends import Member, Responder
@@ -13,13 +13,14 @@ from tests.wire import Address
 
 from headgate.compiler.report import Compiled
 from headgate.envoy import names, pb
-from headgate.envoy.config import ROUTES
-from headgate.envoy.filter_state import USER_KEY
+from headgate.envoy.config import ROUTES, SCOPES
+from headgate.envoy.gateway_hosts import has_own_scope, scope_name
 from headgate.envoy.view import Node, ProxyView, project
 from headgate.model.evaluate import Decision
-from headgate.model.routing import Mesh, PortRef
+from headgate.model.routing import GatewayPort, Mesh, PortRef
 
 NODE = "differential"
+METADATA = "headgate"
 
 
 class GatewayLab(EnvoyLab):
@@ -28,52 +29,62 @@ class GatewayLab(EnvoyLab):
     def __init__(self) -> None:
         super().__init__(NODE)
         self.http_proxy = Address("127.0.0.1", free_port())
+        self._home = ""
         self._node = Node(id=NODE, proxy_address=self.http_proxy.host, proxy_port=self.http_proxy.port)
 
     async def prepare(self) -> None:
         """Start the members."""
-        self.members = [await Member(number).start() for number in range(MEMBERS)]
+        self.members = [await Member(number, self.server_tls).start() for number in range(MEMBERS)]
 
     def view(self, mesh: Mesh) -> ProxyView:
         """Return the part of a mesh for the gateway."""
-        return project(mesh, self._node)
+        return project(mesh.seen_from(self._home), self._node)
 
-    def serve(self, world: Objects) -> Compiled:
-        """Compile a world; wait until the proxy has acknowledged every resource, and return the compiled result."""
-        result = self.compiled(world)
+    def serve(self, world: Objects, home: str = "") -> Compiled:
+        """Compile a world; wait until the proxy has acknowledged every resource, and return the compiled result.
+
+        With `home`, the proxy has the routes for clients of this namespace, as its sidecars have.
+        """
+        result, self._home = self.compiled(world), home
         self.network.run(self.settle(result.mesh))
         return result
 
     def draws(self, decision: Decision) -> bool:
-        """Return whether the proxy's route for a decision has weighted clusters or rows, and so draws a random number."""
-        place = decision.entry
-        assert place is not None
-        name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
-        encoded = (self.proxy.config.get() or {})[ROUTES].get(name)
-        if encoded is None:
-            return True  # the listener itself forwards connections
-        hosts = pb.RouteConfiguration.FromString(pb.Resource.FromString(encoded.body).resource.value).virtual_hosts
-        host = next(host for host in hosts if not decision.host or decision.host in host.domains)
-        # Routes that issue cookies belong to the preceding route, and those of requests that are not idempotent to the next
-        # one. The model does not have routes for tunnels.
-        routes = [
+        """Return whether a proxy's route for a decision has weighted clusters or rows, and so draws a random number."""
+        place, route = decision.entry, decision.route
+        if place is None or route is None or not decision.protocol.is_http:
+            return True
+        about = [str(route.origin) if route.origin else "", route.name]
+        rendered = [
             route
-            for route in host.routes
-            if not route.match.HasField("connect_matcher")
-            and not route.match.HasField("runtime_fraction")  # the last row of several backends has no fraction
-            and USER_KEY not in route.typed_per_filter_config
-            and not any(header.name == ":method" and header.invert_match for header in route.match.headers)
+            for route in self._routes(place, decision.host)
+            if [route.metadata.filter_metadata[METADATA].fields[key].string_value for key in ("origin", "name")]
+            == about
         ]
         rewrites = [share.filters.rewrite for share in decision.shares]
         has_rows = any(edit and edit.path for edit in rewrites) or any(share.redirect for share in decision.shares)
-        return has_rows or routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
+        return has_rows or not rendered or any(route.route.HasField("weighted_clusters") for route in rendered)
+
+    def _routes(self, place: PortRef | GatewayPort, host: str) -> Iterator[pb.Route]:
+        """Yield the routes of a Service port, or of a host of a Gateway port."""
+        config = self.proxy.config.get() or {}
+        if isinstance(place, PortRef):
+            encoded = config[ROUTES].get(names.outbound(place))
+            table = encoded and pb.RouteConfiguration.FromString(_content(encoded.body))
+        else:
+            scope = scope_name(f"gateway/{place.gateway}/{place.port}", host if has_own_scope(host) else "*")
+            encoded = config[SCOPES].get(scope)
+            table = encoded and pb.ScopedRouteConfiguration.FromString(_content(encoded.body)).route_configuration
+        for virtual_host in table.virtual_hosts if table else ():
+            if not host or host in virtual_host.domains:
+                yield from virtual_host.routes
 
     def copies(self, mirrors: Iterable[str]) -> Mapping[str, int]:
         """Return how many requests the proxy has sent to each mirror so far; a mirror may have several clusters."""
         return {mirror: self.network.run(self._copies(mirror)) for mirror in mirrors}
 
     async def _copies(self, mirror: str) -> int:
-        pattern = f"^cluster.{mirror}(/to/[^.]*)?.upstream_rq_total$"
+        pattern = f"^cluster.{mirror}(/(from|to)/[^.]*)?.upstream_rq_total$"
         page = await self.envoy.admin.get_json(f"/stats?format=json&filter={quote(pattern)}")
         return sum(int(counter["value"]) for counter in page["stats"] if "name" in counter)
 
@@ -86,3 +97,8 @@ class GatewayLab(EnvoyLab):
             while (received := self.uncounted(counted)).total() < copies:
                 await asyncio.sleep(0.005)  # poll until all mirrored requests have arrived
             return received
+
+
+def _content(body: bytes) -> bytes:
+    """Return the message in a resource."""
+    return pb.Resource.FromString(body).resource.value

@@ -12,11 +12,13 @@ from typing import NamedTuple
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from tests.differential import edge
 from tests.differential.gateway_lab import GatewayLab
 from tests.differential.lab import Objects
 from tests.differential.plan_expectation import includes, is_usual, treatments
 from tests.differential.plan_worlds import ANY_WORLD, families
-from tests.differential.routing_comparison import address_of, check
+from tests.differential.requests import address_of
+from tests.differential.routing_comparison import check
 from tests.differential.worlds import Sent, requests
 
 from headgate.model.routing import Mesh
@@ -127,4 +129,4 @@ def _sent(item: RequestClass) -> Sent | None:
 
 
 def _is_secure(port: int) -> bool:
-    return port in {8443, 8444, 8445}
+    return port in edge.SECURE

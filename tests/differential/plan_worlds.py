@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 from tests.differential.lab import Objects
-from tests.differential.worlds import root_worlds, worlds
+from tests.differential.worlds import edge_worlds, root_worlds, worlds
 
-ANY_WORLD = st.one_of(worlds(), root_worlds())
+ANY_WORLD = st.one_of(worlds(), root_worlds(), edge_worlds())
 
 
 @st.composite

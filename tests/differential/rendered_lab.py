@@ -19,7 +19,7 @@ from tests.differential.backends import Member
 from tests.differential.lab import MEMBERS, MemberLab, Objects
 from tests.differential.protocols import protocols
 from tests.differential.routing_expectation import place_of
-from tests.differential.worlds import Sent, requests, root_worlds, worlds
+from tests.differential.worlds import Sent, edge_worlds, requests, root_worlds, worlds
 from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
@@ -27,6 +27,8 @@ from headgate.model.authorities import resolve
 from headgate.model.evaluate import Decision, by_host
 from headgate.model.routing import GatewayPort, Mesh, Protocol, Route
 from headgate.plane.feed import snapshot_of
+from headgate.render.backend_tls import without_tls
+from headgate.render.filter_omissions import closed
 from headgate.render.omissions import Omission, OmissionReason
 from headgate.render.output import Rendered
 from headgate.render.proxy_ports import Chosen, Selection, select
@@ -64,7 +66,7 @@ class RenderedLab(MemberLab):
         self._directory.cleanup()
 
     async def _start(self) -> None:
-        self.members = [await Member(number).start() for number in range(MEMBERS)]
+        self.members = [await Member(number, self.server_tls).start() for number in range(MEMBERS)]
 
     async def _stop(self) -> None:
         await self._running.aclose()
@@ -112,7 +114,7 @@ def draws(mesh: Mesh, decision: Decision) -> bool:
 
 
 def without_users(mesh: Mesh) -> Mesh:
-    """Return a mesh whose sticky splits distribute requests by weight."""
+    """Return a mesh as these proxies carry it out: no sticky splits, and rules with servers that they don't call are closed."""
     tables = tuple(structs.replace(table, routes=tuple(map(_plain, table.routes))) for table in mesh.tables)
     gateways = tuple(
         structs.replace(
@@ -128,7 +130,8 @@ def without_users(mesh: Mesh) -> Mesh:
 
 
 def _plain(route: Route) -> Route:
-    return structs.replace(route, split=structs.replace(route.split, sticky=None))
+    carried = without_tls(closed(route))
+    return structs.replace(carried, split=structs.replace(carried.split, sticky=None))
 
 
 def compare_worlds(
@@ -139,7 +142,10 @@ def compare_worlds(
     """Run `check` for the usual ones of random requests in random worlds."""
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
-    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=6, max_size=16, unique=True))
+    @given(
+        st.one_of(worlds(protocols()), root_worlds(), edge_worlds()),
+        st.lists(requests(), min_size=6, max_size=16, unique=True),
+    )
     def each(world: Objects, drawn: list[Sent]) -> None:
         sent = list(filter(is_usual, drawn))
         assume(sent)
@@ -165,6 +171,8 @@ def destination(lab: RenderedLab, mesh: Mesh, together: Selection, sent: Sent) -
     """Return the address of a request and the request as it is sent there; no address if the proxy serves it nowhere."""
     if sent.via == "gateway":
         place = place_of(mesh, sent)
+        if isinstance(place, GatewayPort) and (place.server_names or place.protocol is Protocol.UDP):
+            return None, sent
         return Address(place.address, sent.port) if isinstance(place, GatewayPort) else None, sent
     if sent.via == "proxy":
         ref = resolve(mesh, sent.authority)

@@ -1,41 +1,17 @@
-"""Random Gateways, and random HTTPRoutes, GRPCRoutes and TCPRoutes whose parents are these Gateways or Services."""
+"""Random HTTPRoutes, GRPCRoutes, TCPRoutes and TLSRoutes whose parents are the Gateway, its ListenerSet or Services."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.make.objects import GATEWAY_API, Object, backend_ref, gateway, listener, obj, route, service_parent
+from tests.differential import edge
+from tests.differential.backends import DECISIONS, DECISIVE, PERMIT
+from tests.differential.edge import GATEWAY
+from tests.make.objects import Object, backend_ref, route, service_parent
 
-GATEWAY = "edge"
-LISTENERS = (
-    (8000, "", "http", "HTTP"),
-    (8001, "*.example.com", "names", "HTTP"),
-    (8002, "a.example.com", "one", "HTTP"),
-    (8443, "", "https", "HTTPS"),
-    (8444, "*.example.com", "secure-names", "HTTPS"),
-    (8445, "a.example.com", "secure-one", "HTTPS"),
-    (8445, "*.example.com", "secure-wildcard", "HTTPS"),
-    (9000, "", "tcp", "TCP"),
-    (9001, "", "tcp2", "TCP"),
-)
-SENT_TO = (8000, 8000, 8000, 8001, 8001, 8002, 8443, 8443, 8444, 8445, 8445, 9000, 9001)
-SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "HTTPS")
-CONNECTIONS = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "TCP")
-SERVER_NAMES = ("a.example.com", "b.example.com", "a.b.example.com", "other")
-CERTIFICATE = "edge"
 GRPC_SERVICES = ("pkg.S", "pkg.T")
 GRPC_METHODS = ("Get", "Put")
 GRPC_PATHS = ("/pkg.S/Get", "/pkg.S/Put", "/pkg.T/Get", "/pkg.S", "/pkg.S/Get/x", "/PKG.S/Get")
-GATEWAY_HOSTS = (
-    "a.example.com",
-    "b.example.com",
-    "a.b.example.com",
-    "example.com",
-    "A.Example.com.",
-    "a.example.com:8001",
-    "other",
-    "A.Example.com",
-)
 HOSTNAMES = ((), (), (), ("a.example.com",), ("*.example.com",), ("*.b.example.com", "other"))
 EXACT_PATHS = ("/", "/a", "/a/b", "/b/", "/ab")
 PREFIXES = ("/", "/a", "/a/", "/a/b", "/b", "/x")
@@ -43,34 +19,12 @@ REGEXES = ("/a", "/(a|b)/?", "/.*", "/a\\d+", ".*b", "(?i)/A")
 REFERENCES = ("a", "a", "a", "b", "b", "c", "d", "gone")  # mostly the Services that are roots of splits
 TEXTS = ("1", "a", "yes", "12", "ab")
 PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES")
+RULES = (
+    *("plain", "plain", "plain", "plain", "edits", "edits"),
+    *("authorization", "authorization", "mirror", "redirect", "CORS"),
+)
+OFTEN = st.integers(0, 2).map(lambda drawn: drawn == 1)
 MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
-
-
-def edge_gateway(place: str) -> Iterator[Object]:
-    """Yield the Gateway, which has its own address, and the Secret with its certificate."""
-    tls = {"tls": {"certificateRefs": [{"name": CERTIFICATE}]}}
-    listeners = [
-        listener(port, name, protocol=protocol)
-        | ({"hostname": host} if host else {})
-        | (tls if protocol == "HTTPS" else {})
-        for port, host, name, protocol in LISTENERS
-    ]
-    yield gateway(GATEWAY, *listeners, status={"addresses": [{"type": "IPAddress", "value": place}]})
-    yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
-
-
-def failing_policy(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a BackendTLSPolicy whose CA is missing, so that Gateways send its Service nothing; the members have no TLS."""
-    section = draw(st.sampled_from(("", "", "p8080", "p9090", "gone")))
-    target = {"group": "", "kind": "Service", "name": draw(st.sampled_from(REFERENCES))}
-    spec = {
-        "targetRefs": [{**target, **({"sectionName": section} if section else {})}],
-        "validation": {
-            "hostname": "a.example.com",
-            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "gone"}],
-        },
-    }
-    return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec, metadata={"creationTimestamp": time})
 
 
 RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
@@ -81,6 +35,23 @@ RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
     )
 )
 """Settings of a rule that change no result while every member answers in time."""
+
+
+SESSIONS: st.SearchStrategy[Object] = st.sampled_from(
+    (
+        {"sessionPersistence": {}},
+        {"sessionPersistence": {"sessionName": "own"}},
+        {
+            "sessionPersistence": {
+                "sessionName": "own",
+                "absoluteTimeout": "1h",
+                "cookieConfig": {"lifetimeType": "Permanent"},
+            }
+        },
+        {"sessionPersistence": {"sessionName": "x-own", "type": "Header"}},
+    )
+)
+"""Sessions of a rule."""
 
 
 def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
@@ -124,6 +95,35 @@ def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
     return route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time})
 
 
+def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return a TLSRoute for TLS listeners of the Gateway."""
+    return edge.tls_route(draw, name, time, _backends(draw))
+
+
+def udp_route(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return a UDPRoute for the UDP listener of the Gateway; few of its backends are no UDP ports."""
+    backends = [backend if draw(MARKS) else backend | {"port": edge.DATAGRAMS} for backend in _backends(draw)]
+    return edge.udp_route(name, time, backends)
+
+
+def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return an HTTPRoute of the namespace `blue` for a Service of the namespace `default`."""
+    service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, 8080))), namespace="default")
+    drawn = http_route(draw, name, time)
+    for rule in drawn["spec"]["rules"]:
+        for backend in rule.get("backendRefs", ()):
+            backend["namespace"] = "default"
+    return drawn | {
+        "metadata": drawn["metadata"] | {"namespace": "blue"},
+        "spec": drawn["spec"] | {"parentRefs": [service]},
+    }
+
+
+def policy(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return a BackendTLSPolicy for one of the Services."""
+    return edge.policy(draw, name, time, draw(st.sampled_from(REFERENCES)))
+
+
 def _grpc_rule(draw: st.DrawFn) -> Object:
     rule: Object = {"backendRefs": _backends(draw)}
     if matches := [_grpc_match(draw) for _ in range(draw(st.integers(0, 2)))]:
@@ -156,37 +156,54 @@ def _parents() -> st.SearchStrategy[list[Object]]:
         {"sectionName": "names"},
         {"port": 8002},
         {"sectionName": "https"},
+        {"port": 8446},
+        {"kind": "ListenerSet", "name": edge.SET},
     )
-    edge = st.sampled_from(sections).map(lambda more: {"name": GATEWAY} | more)
+    gateways = st.sampled_from(sections).map(lambda more: {"name": GATEWAY} | more)
     return st.one_of(
-        edge.map(lambda parent: [parent]), service.map(lambda parent: [parent]), st.tuples(edge, service).map(list)
+        gateways.map(lambda parent: [parent]),
+        service.map(lambda parent: [parent]),
+        st.tuples(gateways, service).map(list),
     )
 
 
 def _rule(draw: st.DrawFn) -> Object:
     backends = _backends(draw)
-    rule: Object = {"backendRefs": backends}
-    if matches := [_match(draw) for _ in range(draw(st.integers(0, 2)))]:
-        rule["matches"] = matches
-    kind = draw(st.integers(0, 11))
-    if kind == 7:
+    matches = [_match(draw) for _ in range(draw(st.integers(0, 2)))]
+    rule: Object = {"backendRefs": backends} | ({"matches": matches} if matches else {})
+    kind = draw(st.sampled_from(RULES))
+    if kind == "redirect":
         rule["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
         del rule["backendRefs"]
-    elif kind in {5, 6}:
+    elif kind == "edits":
         rule["filters"] = _edits(draw, matches)
-        for backend in backends:
-            if draw(st.booleans()):
-                backend["filters"] = _edits(draw, matches)
-            elif draw(st.sampled_from((True, False, False))):
-                backend["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
-    elif kind == 8:
+        _filter_backends(draw, backends, matches)
+    elif kind == "authorization":
+        rule["filters"] = [{"type": "ExternalAuth", "externalAuth": _authorization(draw)}]
+    elif kind == "CORS":
         rule["filters"] = [{"type": "CORS", "cors": draw(POLICIES)}]
-    elif kind == 4:
+    elif kind == "mirror":
         copied_to = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
         rule["filters"] = [_mirror(draw, name) for name in copied_to]
-    if draw(MARKS) and "backendRefs" in rule:
-        rule |= draw(RESILIENCE)
+    for settings, chance in ((RESILIENCE, MARKS), (SESSIONS, OFTEN)):
+        if draw(chance) and "backendRefs" in rule:
+            rule |= draw(settings)
     return rule
+
+
+def _filter_backends(draw: st.DrawFn, backends: Sequence[Object], matches: Sequence[Object]) -> None:
+    """Give some backends filters of their own."""
+    for backend in backends:
+        if draw(st.booleans()):
+            backend["filters"] = _edits(draw, matches)
+        elif draw(st.sampled_from((True, False, False))):
+            backend["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
+
+
+def _authorization(draw: st.DrawFn) -> Object:
+    """Return a filter whose server decides by the header `x-a`; the members are such servers."""
+    http = {"path": DECISIONS, "allowedHeaders": [DECISIVE], "allowedResponseHeaders": [PERMIT]}
+    return {"protocol": "HTTP", "backendRef": backend_ref(draw(st.sampled_from(REFERENCES))), "http": http}
 
 
 def _backends(draw: st.DrawFn) -> list[Object]:
@@ -262,6 +279,7 @@ POLICIES = st.fixed_dictionaries(
         "allowCredentials": st.booleans(),
     },
 )
+SENT_ORIGINS = st.sampled_from(ORIGINS).map(lambda origin: ("Origin", origin))
 PREFLIGHTS = st.tuples(st.sampled_from(ORIGINS), st.sampled_from(("GET", "PUT", ""))).map(
     lambda drawn: [("Origin", drawn[0]), ("Access-Control-Request-Method", drawn[1])]
 )

@@ -3,17 +3,18 @@
 import os
 import re
 from collections import Counter
-from typing import TypedDict
 
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.differential.backends import CLOSES, header_lines
+from tests.differential.backends import Head, Tally
 from tests.differential.clients import unusual_requests, with_headless
-from tests.differential.content_expectation import misplaced_content
+from tests.differential.content_expectation import misplaced_content, misplaced_origin
+from tests.differential.datagram_comparison import misdirected
 from tests.differential.gateway_lab import GatewayLab
 from tests.differential.lab import Objects
 from tests.differential.protocols import protocols
+from tests.differential.requests import address_of, connected, head
 from tests.differential.routing_expectation import (
     ExpectedShares,
     disagreement,
@@ -21,12 +22,11 @@ from tests.differential.routing_expectation import (
     misplaced_copies,
     place_of,
     ready_in,
-    request_of,
 )
-from tests.differential.worlds import Sent, root_worlds, worlds
-from tests.wire import Address
+from tests.differential.session_comparison import strayed
+from tests.differential.worlds import Sent, edge_worlds, root_worlds, worlds
 
-from headgate.model.routing import GatewayPort, Mesh
+from headgate.model.routing import GatewayPort, Mesh, Protocol
 
 _MEMBER = re.compile(r"member-\d+")
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
@@ -36,26 +36,19 @@ larger sample is sent only if the result of the first is unlikely. It detects th
 requests with 3 sigma, but a correct proxy fails it only once in 500 million runs."""
 
 
-class Connected(TypedDict):
-    """Connection options of a request: arguments of `MemberLab.send`."""
-
-    each_connects: bool
-    server_name: str
-    tunnel: str
-
-
 def compare_worlds(lab: GatewayLab) -> Counter[str]:
     """Compare random worlds; return the numbers of worlds and requests."""
     seen: Counter[str] = Counter()
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
     @given(
-        with_headless(st.one_of(worlds(protocols()), root_worlds())),
+        with_headless(st.one_of(worlds(protocols()), root_worlds(), edge_worlds())),
         st.lists(unusual_requests(), min_size=4, max_size=10, unique=True),
+        st.sampled_from(("", "", "blue")),
     )
-    def each(world: Objects, sent: list[Sent]) -> None:
+    def each(world: Objects, sent: list[Sent], home: str) -> None:
         note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
-        mesh = lab.serve(world).mesh
+        mesh = lab.serve(world, home).mesh.seen_from(home)
         for request in sent:
             check(lab, mesh, placed(lab, request))
         seen.update(worlds=1, requests=len(sent))
@@ -75,8 +68,12 @@ def placed(lab: GatewayLab, sent: Sent) -> Sent:
 
 def check(lab: GatewayLab, mesh: Mesh, sent: Sent) -> None:
     """Send a request, many times if the model predicts shares, and compare the responders with the model."""
-    where = address_of(mesh, sent, lab)
+    where, place = address_of(mesh, sent, lab), place_of(mesh, sent)
     if where is None:
+        return
+    if isinstance(place, GatewayPort) and place.protocol is Protocol.UDP:
+        difference = misdirected(lab, mesh, place, sent)
+        assert not difference, f"{sent}: {difference}"
         return
     wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
     for count, sigmas in SAMPLES if is_random(wanted) else ((1, 0),):
@@ -89,6 +86,8 @@ def check(lab: GatewayLab, mesh: Mesh, sent: Sent) -> None:
             disagreement(wanted, tally.counted, sigmas=sigmas)
             or misplaced_copies(wanted, count, issued, extra, sigmas=sigmas)
             or misplaced_content(wanted, sent, tally, lab, ready_in(mesh))
+            or misplaced_origin(wanted, tally)
+            or strayed(lab, mesh, sent, wanted, of_members(tally))
         )
         if "far from" not in difference:
             break
@@ -100,27 +99,6 @@ def is_random(wanted: ExpectedShares) -> bool:
     return len(wanted.shares) > 1 or any(part < 1 for parts in wanted.copied.values() for part in parts)
 
 
-def connected(sent: Sent, wanted: ExpectedShares) -> Connected:
-    """Return the connection options of a request: rejected or upgraded connections carry one request only."""
-    odd = any(name.lower() in {"connection", "upgrade", "expect", CLOSES} for name, _ in sent.headers)
-    return Connected(each_connects=not wanted.http or odd, server_name=sent.server_name, tunnel=sent.tunnel)
-
-
-def address_of(mesh: Mesh, sent: Sent, lab: GatewayLab) -> Address | None:
-    """Return the destination address of a request; None if its port has no listener."""
-    if sent.via == "gateway":
-        place = place_of(mesh, sent)
-        return Address(place.address, sent.port) if isinstance(place, GatewayPort) else None
-    if sent.via in {"proxy", "tunnel"}:
-        return lab.http_proxy
-    fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
-    return Address(fronts[0].address, sent.port) if fronts and fronts[0].address else None
-
-
-def head(sent: Sent) -> bytes:
-    """Return a request as HTTP/1. Without an authority, HTTP/1.0 has no Host, and HTTP/1.1 an empty one (RFC 9112, 3.2)."""
-    request = request_of(sent)
-    fields = [*((("host", sent.authority),) if sent.authority or sent.version != "1.0" else ()), *request.headers]
-    lines = [f"{request.method} {request.target} HTTP/{sent.version}", *header_lines(fields), ""]
-    body = ["0", *header_lines(sent.trailers), "", ""] if sent.chunked else [""]
-    return "\r\n".join([*lines, *body]).encode("utf-8", "surrogateescape")
+def of_members(tally: Tally) -> dict[str, Head]:
+    """Return the responses of members."""
+    return {name: response for name, response in tally.heads.items() if isinstance(name, str) and response}

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from tests.differential.backends import CLOSED, Responder
+from tests.differential.backends import CLOSED, Responder, refuses
 from tests.differential.worlds import Sent
 
 from headgate.envoy import names
-from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Decision, Portion, decide
+from headgate.model.evaluate import NO_ENDPOINTS, PREFLIGHT_REQUEST, UNAVAILABLE, Decision, Portion, decide
 from headgate.model.hash_slots import slot_of, slot_range_at
-from headgate.model.host_names import host_fits
+from headgate.model.host_names import host_fits, server_name_entry
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, GatewayPort, Mesh, Mirror, PortRef, Target
-from headgate.model.sanitizing import NOT_FOUND, Downstream, sanitize
+from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, sanitize
 
 NOT_REQUESTS = 400  # the HTTP proxy's status for a request to a TCP port
 CLIENT = "127.0.0.1"
@@ -56,8 +56,10 @@ def expected(
         return ExpectedShares({NOT_FOUND: Fraction(1)}, True, True, {}, {})
     if sent.via == "proxy" and not http:
         return ExpectedShares({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
-    if not _has_certificate(decision.entry, sent):
+    if not _completes_handshake(decision.entry, sent):
         return ExpectedShares({CLOSED: Fraction(1)}, True, True, {}, {})
+    if _is_denied(decision, ready):
+        return ExpectedShares({FORBIDDEN: Fraction(1)}, True, True, {}, {})
     portions = _user_shares(decision, sent, ready)
     shares: defaultdict[Responder, Fraction] = defaultdict(Fraction)
     for portion in portions:
@@ -70,6 +72,14 @@ def expected(
     # Localities of a cluster are exact (ADR 0003). The routes of CONNECT have weighted clusters.
     exact = decision.route is not None and (http or sent.via != "tunnel") and not draws(decision)
     return ExpectedShares(dict(shares), exact, http, copies, copied, decision, portions)
+
+
+def _is_denied(decision: Decision, ready: Ready) -> bool:
+    """Return whether the authorization server of a request's rule denies it, or can't be reached."""
+    server = decision.route.external_auth if decision.route else None
+    if server is None or decision.sanitized is None or decision.shares[0].reason == PREFLIGHT_REQUEST:
+        return False
+    return not ready[server.ref] or refuses(decision.sanitized.request.headers)
 
 
 def ready_in(mesh: Mesh) -> Ready:
@@ -114,10 +124,17 @@ def _tcp_port_status(sent: Sent) -> int:
     return sanitize(request_of(sent), Downstream()).status or NOT_REQUESTS
 
 
-def _has_certificate(place: object, sent: Sent) -> bool:
-    """Return whether a port has no TLS, or has a certificate for the client's SNI."""
-    names = [name for name, _ in place.tls] if isinstance(place, GatewayPort) else []
-    return not names or any(host_fits(name, sent.server_name.lower()) for name in names)
+def _completes_handshake(place: object, sent: Sent) -> bool:
+    """Return whether a port ends no TLS of the client, or has a certificate for its SNI and accepts the client's."""
+    if not isinstance(place, GatewayPort):
+        return True
+    names = [name for name, _ in place.tls]
+    entry = server_name_entry(place, sent.server_name.lower())
+    if not names or (entry and not entry.terminated):
+        return True
+    required = place.client_certificates
+    is_known = required is None or required.optional or sent.client == "client"
+    return is_known and any(host_fits(name, sent.server_name.lower()) for name in names)
 
 
 def request_of(sent: Sent) -> Request:

@@ -7,7 +7,7 @@ something was omitted, as far as that changes the answers.
 import pytest
 from tests.differential.content_expectation import misplaced_content
 from tests.differential.rendered_lab import RenderedLab, compare_worlds, destination, left
-from tests.differential.routing_comparison import connected, head
+from tests.differential.requests import connected, head
 from tests.differential.routing_expectation import disagreement, expected, ready_in
 from tests.render.haproxy.haproxy_process import needs_haproxy, serving
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
-from tests.differential import odd_headers, routes
+from tests.differential import edge, odd_headers, routes
 from tests.differential.lab import MEMBERS, Objects
 from tests.make.objects import Object, endpoint, endpoint_slice, grant, obj, port, service, split
 
@@ -106,6 +106,8 @@ def services(draw: st.DrawFn, place: tuple[str, str], index: int, protocols: Seq
     numbers = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True))
     ports = [port(number, f"p{number}", app=_app_protocol(draw, protocols)) for number in numbers]
     metadata = {"creationTimestamp": draw(TIMES)} | ({"annotations": draw(RESILIENCE)} if draw(SELDOM) else {})
+    if draw(st.sampled_from((False, False, True))):
+        ports.append(port(edge.DATAGRAMS, "datagrams") | {"protocol": "UDP"})
     written = service(name, *ports, namespace=namespace, metadata=metadata, clusterIP=f"address-{index + 1}")
     conditions: st.SearchStrategy[Object] = st.sampled_from(({}, {}, {}, {"ready": True}, {"ready": False}))
     return [written, *(_slice(written, member, draw(conditions)) for member in _members(draw, index))]
@@ -116,7 +118,11 @@ def _slice(written: Object, member: int, conditions: Object) -> Object:
     name, namespace = written["metadata"]["name"], written["metadata"]["namespace"]
     ports = {number["name"]: f"member-{member}" for number in written["spec"]["ports"]}
     place = endpoint("127.0.0.1", conditions=conditions)
-    return endpoint_slice(name, [place], ports, name=f"{name}-{member}", namespace=namespace)
+    written_slice = endpoint_slice(name, [place], ports, name=f"{name}-{member}", namespace=namespace)
+    of_datagrams = [
+        {**each, "protocol": "UDP"} if each["name"] == "datagrams" else each for each in written_slice["ports"]
+    ]
+    return written_slice | {"ports": of_datagrams}
 
 
 def _members(draw: st.DrawFn, index: int) -> list[int]:
@@ -184,6 +190,15 @@ def grants(draw: st.DrawFn, name: str) -> Object:
     return grant(name, source, ("", "Service"), only=draw(st.sampled_from(("", "", "a"))), namespace=there)
 
 
+def consumers(draw: st.DrawFn) -> list[Object]:
+    """Return routes of the namespace `blue` for Services of the namespace `default`, and mostly a grant for their backends."""
+    number: int = draw(st.sampled_from((0, 0, 1, 2)))
+    drawn = [routes.consumer_route(draw, f"c{n}", draw(TIMES)) for n in range(number)]
+    if number and draw(MOSTLY):
+        drawn.append(grant("consumers", ("gateway.networking.k8s.io", "HTTPRoute", "blue"), ("", "Service")))
+    return drawn
+
+
 @st.composite
 def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
     """Return objects by key, as a user could have written them."""
@@ -195,14 +210,16 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
     objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
     if draw(st.booleans()):
         objects += [
-            *routes.edge_gateway("address-100"),
+            *edge.edge_gateway("address-100"),
             *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3)),
         ]
         objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
         objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
-        objects += [
-            routes.failing_policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))
-        ]
+        objects += [routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
+        objects += [routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
+        objects += [routes.udp_route(draw, f"u{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
+        objects += consumers(draw)
+        objects += [] if draw(LEFT_OUT) else [edge.listener_set(draw(TIMES))]
     objects += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
     return {key_of(written): written for written in objects}
 
@@ -219,8 +236,27 @@ def root_worlds(draw: st.DrawFn) -> Objects:
         )
     objects += [groups(draw, name) for name in GROUPS]
     objects += [
-        *routes.edge_gateway("address-100"),
+        *edge.edge_gateway("address-100"),
         *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2)),
+    ]
+    return {key_of(written): written for written in objects}
+
+
+@st.composite
+def edge_worlds(draw: st.DrawFn) -> Objects:
+    """Return objects by key: routes of each kind at the Gateway and its ListenerSet, and few splits."""
+    objects = [written for index, place in enumerate(PLACES) for written in services(draw, place, index, ())]
+    objects += [
+        splits(draw, "s0"),
+        *(groups(draw, name) for name in GROUPS),
+        *edge.edge_gateway("address-100"),
+        edge.listener_set(draw(TIMES)),
+        *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(2)),
+        *(routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
+        routes.udp_route(draw, "u0", draw(TIMES)),
+        routes.tcp_route(draw, "t0", draw(TIMES)),
+        *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(0, 1)))),
+        *consumers(draw),
     ]
     return {key_of(written): written for written in objects}
 
@@ -229,7 +265,7 @@ class Sent(NamedTuple):
     """A request for a Service.
 
     `via` is `address`, `proxy` (the authority selects the Service), `tunnel` (through the HTTP proxy: `tunnel` is the
-    target of the CONNECT) or `gateway`. `server_name` is the TLS SNI, empty for plaintext. A `chunked` request has an empty
+    target of the CONNECT) or `gateway`. `server_name` is the TLS SNI, empty for plaintext, and `client` one of `edge.CLIENTS`. A `chunked` request has an empty
     body with `trailers`.
     """
 
@@ -241,6 +277,7 @@ class Sent(NamedTuple):
     target: str
     headers: tuple[tuple[str, str], ...]
     server_name: str = ""
+    client: str = ""
     version: Literal["1.0", "1.1"] = "1.1"
     tunnel: str = ""
     chunked: bool = False
@@ -251,7 +288,7 @@ class Sent(NamedTuple):
 def requests(draw: st.DrawFn) -> Sent:
     """Return a request with names from the random objects; near misses are as likely as matches."""
     namespace, name = draw(st.sampled_from((*PLACES, *ROOT_PLACES)))
-    number, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
+    number, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway", "gateway")))
     plain = f"{name}.{namespace}:{number}"
     authorities: Mapping[str, Sequence[str]] = {
         "address": (plain, *HOSTS),
@@ -263,11 +300,13 @@ def requests(draw: st.DrawFn) -> Sent:
             f"{name}.{namespace}.svc.cluster.local.:{number}",
             f"{name.upper()}.{namespace}.SVC",
         ),
-        "gateway": routes.GATEWAY_HOSTS,
+        "gateway": edge.HOSTS,
     }
     headers = draw(st.lists(st.tuples(st.sampled_from(HEADERS[:-1]), st.sampled_from(VALUES)), max_size=3))
     if not draw(MOSTLY):
         headers += draw(st.lists(st.sampled_from(USERS), max_size=2))
+    if draw(SELDOM):
+        headers.append(draw(routes.SENT_ORIGINS))
     if not draw(MOSTLY):
         headers += draw(odd_headers.lists(http1=True))
     method = draw(st.sampled_from(SENT_METHODS))
@@ -275,8 +314,9 @@ def requests(draw: st.DrawFn) -> Sent:
         headers += draw(routes.PREFLIGHTS)
         method = "OPTIONS"
     authority = draw(st.sampled_from(authorities[via]))
-    number = draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else number
-    server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(routes.SERVER_NAMES))
+    number = draw(st.sampled_from(edge.SENT_TO)) if via == "gateway" else number
+    secure = via == "gateway" and number in edge.SECURE
+    server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(edge.SERVER_NAMES))
     return Sent(
         service=f"{namespace}/{name}",
         port=number,
@@ -285,5 +325,6 @@ def requests(draw: st.DrawFn) -> Sent:
         method=method,
         target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
         headers=tuple(headers),
-        server_name=server_name if via == "gateway" and number in routes.SECURE else "",
+        server_name=server_name if secure else "",
+        client=draw(st.sampled_from(edge.CLIENTS)) if secure else "",
     )

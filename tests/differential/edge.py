@@ -1,0 +1,135 @@
+"""A Gateway with listeners of all kinds, a ListenerSet, and random policies, TLSRoutes and UDPRoutes for them."""
+
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+from tests.make.objects import GATEWAY_API, Object, config_map, gateway, listener, obj, route
+
+GATEWAY = "edge"
+DATAGRAMS = 5300
+"""The UDP port of Services and of the Gateway."""
+SET = "more"
+LISTENERS = (
+    (8000, "", "http", "HTTP"),
+    (8001, "*.example.com", "names", "HTTP"),
+    (8002, "a.example.com", "one", "HTTP"),
+    (8443, "", "https", "HTTPS"),
+    (8444, "*.example.com", "secure-names", "HTTPS"),
+    (8445, "a.example.com", "secure-one", "HTTPS"),
+    (8445, "*.example.com", "secure-wildcard", "HTTPS"),
+    (8446, "", "known", "HTTPS"),
+    (8447, "*.example.com", "ended", "TLS"),
+    (8447, "a.example.com", "passed", "TLS"),
+    (8447, "b.example.com", "mixed", "HTTPS"),
+    (8448, "", "asked", "HTTPS"),
+    (DATAGRAMS, "", "udp", "UDP"),
+    (9000, "", "tcp", "TCP"),
+    (9001, "", "tcp2", "TCP"),
+)
+OF_SET = (
+    (8001, "b.example.com", "b", "HTTP"),
+    (8001, "*.example.com", "taken", "HTTP"),
+    (8003, "", "all", "HTTP"),
+    (8446, "b.example.com", "known-b", "HTTPS"),
+    (9001, "", "no-tcp", "HTTP"),
+)
+"""The listeners of the ListenerSet; the second and the last one are in conflict with the Gateway's."""
+SENT_TO = (
+    *(8000, 8000, 8000, 8001, 8001, 8001, 8002, 8003, 9000, 9001),
+    *(8443, 8443, 8444, 8445, 8445, 8446, 8446, 8447, 8447, 8447, 8448),
+    *(DATAGRAMS, DATAGRAMS),
+)
+SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol in {"HTTPS", "TLS"})
+VALIDATED = frozenset((8446, 8448))
+"""Ports that request certificates of clients."""
+SERVER_NAMES = ("a.example.com", "b.example.com", "a.b.example.com", "other")
+HOSTS = (
+    "a.example.com",
+    "b.example.com",
+    "a.b.example.com",
+    "example.com",
+    "A.Example.com.",
+    "a.example.com:8001",
+    "other",
+    "A.Example.com",
+)
+CERTIFICATE = "edge"
+AUTHORITY = "ca"
+"""The ConfigMap of the authority that signs the certificates of servers, and those of clients."""
+CLIENTS = ("", "client", "stranger")
+"""Clients without a certificate, with one of the authority, and with one of another authority."""
+SECTIONS = ("", "", "p8080", "p9090", "gone")
+ALT_NAMES: tuple[Object, ...] = ({}, {"subjectAltNames": [{"type": "Hostname", "hostname": "*.example.com"}]})
+TLS_HOSTNAMES = (("a.example.com",), ("*.example.com",), ("b.example.com", "*.b.example.com"))
+
+
+def edge_gateway(place: str) -> Iterator[Object]:
+    """Yield the Gateway, which has its own address, and the objects with its certificate and the authority of its clients."""
+    trusted = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": AUTHORITY}]}
+    ports = [
+        {"port": 8446, "tls": {"validation": trusted}},
+        {"port": 8448, "tls": {"validation": {**trusted, "mode": "AllowInsecureFallback"}}},
+    ]
+    yield gateway(
+        GATEWAY,
+        *map(_listener, LISTENERS),
+        allowedListeners={"namespaces": {"from": "Same"}},
+        tls={"frontend": {"default": {}, "perPort": ports}},
+        status={"addresses": [{"type": "IPAddress", "value": place}]},
+    )
+    yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
+    yield config_map(AUTHORITY, {"ca.crt": "authority"})
+
+
+def listener_set(time: str) -> Object:
+    """Return the ListenerSet of the Gateway."""
+    spec = {"parentRef": {"name": GATEWAY}, "listeners": [*map(_listener, OF_SET)]}
+    return obj("ListenerSet", SET, spec=spec, metadata={"creationTimestamp": time})
+
+
+def _listener(written: tuple[int, str, str, str]) -> Object:
+    number, host, name, protocol = written
+    tls: Object = {"certificateRefs": [{"name": CERTIFICATE}]}
+    if name == "passed":
+        tls = {"mode": "Passthrough"}
+    secure = {"tls": tls} if protocol in {"HTTPS", "TLS"} else {}
+    return listener(number, name, protocol=protocol) | ({"hostname": host} if host else {}) | secure
+
+
+def policy(draw: st.DrawFn, name: str, time: str, service: str) -> Object:
+    """Return a BackendTLSPolicy for a Service; the CA of every other one is missing."""
+    written = backend_policy(name, time, service, draw(st.sampled_from((AUTHORITY, "gone"))))
+    if section := draw(st.sampled_from(SECTIONS)):
+        written["spec"]["targetRefs"][0]["sectionName"] = section
+    written["spec"]["validation"] |= draw(st.sampled_from(ALT_NAMES))
+    return written
+
+
+def backend_policy(name: str, time: str, service: str, authority: str) -> Object:
+    """Return a BackendTLSPolicy, which the members fulfill. If the CA is missing, Gateways send the Service nothing."""
+    spec = {
+        "targetRefs": [{"group": "", "kind": "Service", "name": service}],
+        "validation": {
+            "hostname": "a.example.com",
+            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": authority}],
+        },
+    }
+    return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec, metadata={"creationTimestamp": time})
+
+
+def tls_route(draw: st.DrawFn, name: str, time: str, backends: list[Object]) -> Object:
+    """Return a TLSRoute for all TLS listeners of the Gateway, or for one."""
+    parent = {"name": GATEWAY} | draw(st.sampled_from(({}, {"sectionName": "ended"}, {"sectionName": "passed"})))
+    hostnames = list(draw(st.sampled_from(TLS_HOSTNAMES)))
+    metadata = {"creationTimestamp": time}
+    return route(
+        name, {"backendRefs": backends}, parents=[parent], kind="TLSRoute", metadata=metadata, hostnames=hostnames
+    )
+
+
+def udp_route(name: str, time: str, backends: list[Object]) -> Object:
+    """Return a UDPRoute for the UDP listener of the Gateway."""
+    parent = {"name": GATEWAY, "sectionName": "udp"}
+    return route(
+        name, {"backendRefs": backends}, parents=[parent], kind="UDPRoute", metadata={"creationTimestamp": time}
+    )
