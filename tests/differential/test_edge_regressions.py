@@ -5,6 +5,7 @@ from tests.differential import edge
 from tests.differential.backends import DECISIONS, DECISIVE, PERMIT
 from tests.differential.gateway_lab import GatewayLab
 from tests.differential.lab import Objects
+from tests.differential.requests import address_of, head
 from tests.differential.routing_comparison import check
 from tests.differential.routing_expectation import expected
 from tests.differential.worlds import Sent
@@ -91,6 +92,34 @@ def test_requests_with_a_token_stay_at_an_endpoint(lab: GatewayLab, filters: lis
     backends = [backend_ref("a", weight=3, filters=filters), backend_ref("b")]
     written = route("r", {"backendRefs": backends, **SESSION}, parents=[{"name": edge.GATEWAY}])
     check(lab, lab.serve(world(written)).mesh, sent(8000, "a.example.com"))
+
+
+def test_a_drained_backend_without_endpoints_keeps_no_sessions(lab: GatewayLab) -> None:
+    """Its filters give it a cookie of its own, whose requests would get 503 if they still went there."""
+    request = sent(8000, "a.example.com")
+    drained, served = (
+        world(
+            route(
+                "r",
+                {"backendRefs": [backend_ref("a", weight=weight, filters=PER_BACKEND), backend_ref("b")], **SESSION},
+                parents=[{"name": edge.GATEWAY}],
+            )
+        )
+        for weight in (0, 1000)
+    )
+    where = address_of(lab.serve(served).mesh, request, lab)
+    assert where
+    response = lab.send(where, head(request), 12).heads["member 0"]
+    assert response
+    token = ("cookie", response.get("set-cookie").partition(";")[0])
+    empty = {
+        key: written | {"endpoints": []} if (key.kind, key.name) == ("EndpointSlice", "a") else written
+        for key, written in drained.items()
+    }
+    again = head(request._replace(headers=(token,)))
+    for objects, member in ((drained, "member 0"), (empty, "member 1")):
+        lab.serve(objects)
+        assert lab.send(where, again, 6).counted.keys() == {member}
 
 
 @pytest.mark.parametrize("server", ["b", "gone"])
