@@ -78,7 +78,7 @@ def compare_pairs(lab: GatewayLab) -> Counter[str]:
 def _compared(meshes: Sequence[Mesh], places: tuple[int, int], more: Sequence[Sent]) -> Compared:
     """Return the plan of a change between two worlds, as requests to send."""
     both = meshes[places[0]], meshes[places[1]]
-    classes = list(request_classes(*both))
+    classes = [each for each in request_classes(*both) if not each.entry.consumer]  # the lab's proxy is no sidecar
     examples = [(item, sent) for item in classes if (sent := _sent(item))][:EXAMPLES]
     outside = [sent for sent in more if is_usual(sent) and not any(includes(item, sent, both) for item in classes)]
     return Compared(places, examples, outside)
