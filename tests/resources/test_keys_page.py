@@ -17,7 +17,9 @@ VERSION = "headgate.dev/v1"
 _CALLS = {"StatusCondition": None, "Problem": 0, "record": None, "condition": 0, "_verdict": 0, "Announce": 2}
 """Calls with a reason, and the position of a positional one; the reason of `record_event` is at position 1."""
 _NOT_HEADGATES = {"HeadgateError"}
-_NOT_CHECKED = {f"headgate.dev/{name}" for name in ("adopted", "stop-process", "state", "gateway-controller")}
+_NOT_CHECKED = {
+    f"headgate.dev/{name}" for name in ("adopted", "stop-process", "state", "gateway-controller", "mesh-controller")
+}
 """Keys of definitions, and keys that are no label and no annotation. All other unknown keys are reported as mistakes."""
 
 
