@@ -132,6 +132,17 @@ def edge(source: int, target: int, **changes: Any) -> dict[str, Any]:
     return {"source": source, "target": target} | counts | tcp | latencies | changes
 
 
+def split(service: int, backends: Mapping[int, int]) -> dict[str, Any]:
+    """Return a split of a TrafficGraph, whose backends have these requests and equal weights."""
+    wanted = {"numerator": 1, "denominator": len(backends)}
+    of_backends = [
+        {"service": node, "wanted": wanted, "requests": requests, "expectedLow": requests, "expectedHigh": requests}
+        for node, requests in backends.items()
+    ]
+    ref = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": "website"}
+    return {"object": ref, "service": service, "match": "", "backends": of_backends}
+
+
 def graph(nodes: list[Any], edges: list[Any], reason: str = "", splits: Sequence[Any] = ()) -> dict[str, Any]:
     """Return a TrafficGraph of Services over 30 seconds."""
     status = {
