@@ -30,12 +30,19 @@ from headgate.resources.meta import Object
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]
 CHANGES = "changes"  # a directory with changes to the objects of another example
+RENDERED = {
+    file.relative_to(EXAMPLES).parts[0]
+    for name in ("Chart.yaml", "kustomization.yaml")
+    for file in EXAMPLES.rglob(name)
+}
+"""The examples whose manifests a program makes."""
 DIRECTORIES = sorted(
     {
         path.relative_to(EXAMPLES).parts[0].removesuffix("-steps")
         for path in EXAMPLES.rglob("*.yaml")
         if path.parent.name != CHANGES
     }
+    - RENDERED
 )
 REASONS = {reason.value for reason in Reason}
 HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
