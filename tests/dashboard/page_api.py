@@ -132,7 +132,7 @@ def edge(source: int, target: int, **changes: Any) -> dict[str, Any]:
     return {"source": source, "target": target} | counts | tcp | latencies | changes
 
 
-def split(service: int, backends: Mapping[int, int]) -> dict[str, Any]:
+def even_split(service: int, backends: Mapping[int, int]) -> dict[str, Any]:
     """Return a split of a TrafficGraph, whose backends have these requests and equal weights."""
     wanted = {"numerator": 1, "denominator": len(backends)}
     of_backends = [

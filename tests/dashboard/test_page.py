@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from tests.browser import chromium, needs_chromium
-from tests.dashboard.page_api import INSPECT, PageApi, edge, finding, graph, mesh_status, node, serving_page, split
+from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, mesh_status, node, serving_page
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 MESH, FINDINGS, PROXIES = f"{INSPECT}/meshstatuses", f"{INSPECT}/findings", f"{INSPECT}/proxies"
@@ -130,7 +130,7 @@ async def test_services_are_ordered_by_the_worst_and_have_the_numbers_of_the_api
             edge(2, 1, requests=100, failures=25, p99Microseconds=1_050_000, bytes=60_000),
             edge(0, 1, copy=True, requests=9999, failures=9999),
         ],
-        splits=[split(0, {5: 900, 0: 300})],
+        splits=[even_split(0, {5: 900, 0: 300})],
     )
     await opened.open()
     await expect(rows(opened.page)).to_have_count(4)
