@@ -55,7 +55,7 @@ CACHES = {
         api/metrics/groups.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
         plane/access_calls.py plane/inspector.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
         cli/table_layout.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
-        telemetry/reports/series.py
+        telemetry/counters/blocks.py telemetry/reports/series.py
     """,
     "encoded messages and what they consist of": """
         envoy/cors.py envoy/encode.py envoy/external_auth.py envoy/http_connections.py envoy/sessions.py envoy/tap.py model/hash_slots.py plane/metrics.py telemetry/prometheus/text.py
