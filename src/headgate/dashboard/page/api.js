@@ -81,6 +81,21 @@ export async function request(path, options) {
 }
 
 /**
+ * Send a request, and return the status of the object in the response, or the error.
+ *
+ * @param {string} path
+ * @param {RequestOptions} [options]
+ * @returns {Promise<{status: any, error: ApiError | null}>}
+ */
+export async function answered(path, options) {
+  try {
+    return { status: (await request(path, options)).status, error: null };
+  } catch (error) {
+    return { status: null, error: error instanceof ApiError ? error : new ApiError(0, String(error)) };
+  }
+}
+
+/**
  * Yield each line of a streamed response as an object. Throws ApiError.
  *
  * @param {string} path

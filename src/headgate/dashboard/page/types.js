@@ -93,6 +93,25 @@
  * @property {Record<string, unknown> | null} wanted
  * @property {string} skipMessage
  *
+ * @typedef {object} TrafficPoint
+ * @property {string} startTime
+ * @property {string} endTime
+ * @property {number} requests
+ * @property {number} failures
+ * @property {number} denied
+ * @property {number} connections
+ * @property {number} failedConnections
+ * @property {number} deniedConnections
+ * @property {number | null} p50Microseconds
+ * @property {number | null} p90Microseconds
+ * @property {number | null} p99Microseconds
+ * @typedef {object} TrafficSeriesStatus
+ * @property {number} stepMilliseconds
+ * @property {TrafficPoint[]} points
+ * @property {{service: string, points: TrafficPoint[]}[]} backends
+ * @property {{object: Ref, recordTime: string | null, revision: number, backends: {service: string, weight: number}[]}[]} weights
+ * @property {string[]} messages
+ *
  * @typedef {{numerator: number, denominator: number}} Share
  * @typedef {{object: Ref | null, name: string, matches: {split: Ref, match: string}[]}} ExplainedRoute
  * @typedef {{route: ExplainedRoute | null, host: string, result: "Matched" | "Failed" | "NotTried", message: string}} Tried

@@ -3,7 +3,8 @@
  * @import { ApiNode, Filter, GraphStatus } from "./types.js"
  */
 
-import { nodeId, outcome } from "./model.js";
+import { outcome } from "../outcome.js";
+import { nodeId } from "./model.js";
 
 /** The filter that leaves everything. */
 export const NO_FILTER = /** @type {Filter} */ (

@@ -4,11 +4,9 @@
  * @import { ApiEdge, GraphLink, GraphNode, GraphStatus, Mark, Model } from "./types.js"
  */
 
+import { isFailing, outcome } from "../outcome.js";
 import { count, latency, percent, plural, rate, throughput } from "../units.js";
 import { mirrorLink, splitLinks } from "./shares.js";
-
-/** The share of failed requests from which an edge is failing. */
-export const FAILING = 0.01;
 
 /** The kind of sources outside the mesh. */
 export const OUTSIDE = "Outside";
@@ -19,17 +17,6 @@ export const OUTSIDE = "Outside";
  */
 export function nodeId(node) {
   return `${node.kind}/${node.namespace}/${node.name}`;
-}
-
-/**
- * Return the outcomes of an edge's requests and connections: `denied` ones are not in `total`, `failed` ones are.
- * @param {ApiEdge} edge
- */
-export function outcome(edge) {
-  const denied = (edge.denied ?? 0) + (edge.deniedConnections ?? 0);
-  const failed = (edge.failures ?? 0) + (edge.failedConnections ?? 0);
-  const total = (edge.requests ?? 0) + (edge.connections ?? 0) + (edge.failedConnections ?? 0) - denied;
-  return { total, failed, denied, failing: failed > 0 && failed >= FAILING * total };
 }
 
 /**
@@ -226,8 +213,7 @@ function trafficLines(edge, window) {
 function trafficMarks(total, failed, denied) {
   /** @type {Mark[]} */
   const marks = [];
-  if (failed > 0 && failed >= FAILING * total)
-    marks.push({ shape: "failing", text: `${percent(failed, total)} failed` });
+  if (isFailing(failed, total)) marks.push({ shape: "failing", text: `${percent(failed, total)} failed` });
   if (denied > 0) marks.push({ shape: "denied", text: `${count(denied)} denied` });
   return marks;
 }

@@ -6,6 +6,7 @@ import { History } from "./history/history.js";
 import { Overview } from "./overview/overview.js";
 import { Proxies } from "./proxies/proxies.js";
 import { Rollouts } from "./rollouts/rollouts.js";
+import { Service } from "./service/service.js";
 import { Splits } from "./splits/splits.js";
 
 /**
@@ -24,6 +25,7 @@ const GROUP = "inspect.headgate.dev";
 /** @type {View[]} */
 export const VIEWS = [
   { id: "", title: "Overview", component: Overview },
+  { id: "service", title: "", component: Service },
   { id: "splits", title: "Splits", component: Splits },
   { id: "rollouts", title: "Rollouts", component: Rollouts },
   {

@@ -1,6 +1,6 @@
 /** Explain a request: a form for it, and the decision that its proxies take, with the routes that did not match and why. */
 
-import { ApiError, inspectPath, request } from "../../api.js";
+import { answered, inspectPath } from "../../api.js";
 import { place, setQuery } from "../../location.js";
 import { Command } from "../../parts/command.js";
 import { Empty, Failed, Loading } from "../../parts/states.js";
@@ -13,7 +13,7 @@ import { commandOf, questionOf, specOf } from "./question.js";
 /**
  * @typedef {import("./question.js").Question} Question
  * @typedef {import("../../types.js").ExplanationStatus} ExplanationStatus
- * @typedef {{status: ExplanationStatus | null, error: ApiError | null}} Answer
+ * @typedef {{status: ExplanationStatus | null, error: import("../../api.js").ApiError | null}} Answer
  */
 
 export function Explain() {
@@ -58,15 +58,7 @@ function Invitation() {
  * @param {AbortSignal} signal
  * @returns {Promise<Answer>}
  */
-async function explained(question, signal) {
-  try {
-    const answer = await request(inspectPath("explanations", question.in), {
-      method: "POST",
-      body: { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec: specOf(question) },
-      signal,
-    });
-    return { status: answer.status, error: null };
-  } catch (error) {
-    return { status: null, error: error instanceof ApiError ? error : new ApiError(0, String(error)) };
-  }
+function explained(question, signal) {
+  const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec: specOf(question) };
+  return answered(inspectPath("explanations", question.in), { method: "POST", body, signal });
 }

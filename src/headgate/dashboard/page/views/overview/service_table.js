@@ -1,5 +1,6 @@
 /** The table of services: what each received in the window. */
 
+import { linkTo } from "../../location.js";
 import { Badge } from "../../parts/badge.js";
 import { Table } from "../../parts/table.js";
 import { count, latency, NONE, percent, plural, rate, throughput } from "../../units.js";
@@ -97,7 +98,10 @@ function columns(milliseconds) {
 
 /** @param {ServiceRow} row */
 function nameCell({ node }) {
-  return html`<span class="object-name">${node.name}</span>${" "}<span class="quiet">${node.namespace}</span>`;
+  const name = html`<span class="object-name">${node.name}</span>`;
+  const linked =
+    node.kind === "Service" ? html`<a href=${linkTo(["service", node.namespace, node.name])}>${name}</a>` : name;
+  return html`${linked}${" "}<span class="quiet">${node.namespace}</span>`;
 }
 
 /**
@@ -114,17 +118,15 @@ function rateCell({ requests, connections, split }, milliseconds) {
 }
 
 /** @param {ServiceRow} row */
-function successShare({ requests, failures, connections, failedConnections }) {
-  const total = requests + connections;
-  return total ? (total - failures - failedConnections) / total : null;
+function successShare({ total, failed }) {
+  return total ? (total - failed) / total : null;
 }
 
 /** @param {ServiceRow} row */
 function successCell(row) {
   const share = successShare(row);
-  const total = row.requests + row.connections;
   if (share === null) return NONE;
-  const text = percent(total - row.failures - row.failedConnections, total);
+  const text = percent(row.total - row.failed, row.total);
   return share === 1 ? text : html`<${Badge} level=${share < 0.99 ? "bad" : "warning"}>${text}<//>`;
 }
 

@@ -1,5 +1,7 @@
 /** What the table of services shows, computed from a TrafficGraph: a row for each Service, the worst first. */
 
+import { outcome } from "../../outcome.js";
+
 /**
  * @typedef {import("../../types.js").GraphStatus} GraphStatus
  * @typedef {import("../../types.js").GraphNode} GraphNode
@@ -14,10 +16,10 @@
  * @property {GraphNode} node
  * @property {number} index the node's index in the graph
  * @property {number} requests
- * @property {number} failures
- * @property {number} denied
  * @property {number} connections
- * @property {number} failedConnections
+ * @property {number} total requests and connections that were not denied
+ * @property {number} failed those of them that failed
+ * @property {number} denied
  * @property {number} split requests that splits of other services sent to it
  * @property {number | null} p99
  * @property {number | null} bytes
@@ -59,14 +61,17 @@ function rowOf(node, index, calls, split) {
     incoming.reduce((total, edge) => total + value(edge), 0);
   const latencies = incoming.map(({ p99Microseconds }) => p99Microseconds).filter((value) => value !== null);
   const exchanged = sum((edge) => edge.exchanged);
+  const outcomes = incoming.map(outcome);
+  const counted = (/** @type {"total" | "failed" | "denied"} */ name) =>
+    outcomes.reduce((total, one) => total + one[name], 0);
   return {
     node,
     index,
     requests: sum((edge) => edge.requests),
-    failures: sum((edge) => edge.failures),
-    denied: sum((edge) => edge.denied + edge.deniedConnections),
     connections: sum((edge) => edge.connections),
-    failedConnections: sum((edge) => edge.failedConnections),
+    total: counted("total"),
+    failed: counted("failed"),
+    denied: counted("denied"),
     split,
     p99: latencies.length ? Math.max(...latencies) : null,
     bytes: incoming.some(({ bytes }) => bytes !== null) ? sum((edge) => edge.bytes ?? 0) : null,
@@ -79,9 +84,8 @@ function rowOf(node, index, calls, split) {
  *
  * @param {ServiceRow} row
  */
-function rank({ node, requests, failures, denied, connections, failedConnections, split }) {
-  const total = requests + connections;
-  const failing = total ? (failures + failedConnections) / total : 0;
+function rank({ node, total, failed, denied, split }) {
+  const failing = total ? failed / total : 0;
   return [failing, node.errors, denied, node.warnings, total + split];
 }
 
@@ -102,8 +106,8 @@ function compare(left, right) {
  *
  * @param {ServiceRow} row
  */
-export function isFailing({ node, failures, failedConnections, denied }) {
-  return failures + failedConnections + denied + node.errors > 0;
+export function isFailing({ node, failed, denied }) {
+  return failed + denied + node.errors > 0;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Change weights: drag them, see the plan of the change, apply it, watch the proxies, and undo it. */
 
-import { ApiError, INSPECT, request } from "../../api.js";
+import { ApiError, answered, INSPECT } from "../../api.js";
 import { merge, objectPath, SPLITS } from "../../objects.js";
 import { Command } from "../../parts/command.js";
 import { PlanView } from "../../parts/plan.js";
@@ -120,22 +120,10 @@ function usePlan(split, backends) {
  * @param {AbortSignal} signal
  * @returns {Promise<import("../../parts/plan.js").PlanAnswer>}
  */
-async function planned(
-  { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec },
-  backends,
-  signal,
-) {
+function planned({ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec }, backends, signal) {
   const object = { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec: { ...spec, backends } };
-  try {
-    const plan = await request(`${INSPECT}/plans`, {
-      method: "POST",
-      body: { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects: [object] } },
-      signal,
-    });
-    return { status: plan.status, error: null };
-  } catch (error) {
-    return { status: null, error: error instanceof ApiError ? error : new ApiError(0, String(error)) };
-  }
+  const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects: [object] } };
+  return answered(`${INSPECT}/plans`, { method: "POST", body, signal });
 }
 
 /** @param {SplitObject} split */
