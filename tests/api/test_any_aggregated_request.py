@@ -26,10 +26,13 @@ from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.history.revisions import Log, RecordedRevision
 from headgate.latest import Latest
-from headgate.plane.inspector import Inspector
+from headgate.plane.inspector import Inspector, TrafficAnswers
 from headgate.plane.mesh_state import HostState
+from headgate.plane.traffic_graphs import TrafficGraphs
+from headgate.plane.traffic_series import SeriesReader
 from headgate.resources import inspect
 from headgate.resources.meta import Object
+from headgate.telemetry.windows import Windows
 
 NAMES = ("default", "web", "shop-5d-b2b2b", "canary", "gateway", "mesh", "1", "*", "é", "..", HUGE)
 METHODS = ("GET", "GET", "GET", "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
@@ -184,10 +187,15 @@ async def started() -> tuple[AggregationClient, RunningPlane]:
     plane.live_state.history.set(Log(0, {}, (RecordedRevision(number=1, time=TIME, reason="RecordingStarted"),)))
     closing = asyncio.Event()
     closing.set()  # streams end at once
+    live_state = plane.live_state
+    traffic = TrafficAnswers(
+        TrafficGraphs(live_state, store, FakeSource(FLOWS), Latest({})),
+        SeriesReader(Windows(), store, live_state.history, live_state.loop.settings),
+    )
     app = create_aggregated_app(
         Handlers(
             MetricsApi(store, FakeSource(FLOWS)),
-            InspectApi(Inspector(plane.live_state, Host()), closing, lambda: ()),
+            InspectApi(Inspector(plane.live_state, Host(), traffic=traffic), closing, lambda: ()),
         ),
         Latest(CONFIG),
         DelegatedAuthorizer(FakeReviewer()),

@@ -143,6 +143,11 @@ def test_stored_windows_have_each_request_once_also_after_headgate_was_killed(sh
     def requests() -> int:
         return sum(point["requests"] for point in series(shop, "service.books"))
 
+    shop.wait_for_agreement()
+    counted = time.time()
+    until(
+        lambda: epoch_seconds(series(shop, "service.books")[-1]["endTime"]) > counted, "the window of earlier requests"
+    )
     before = requests()
     shop.send(PLAN)
     until(lambda: requests() == before + planned, "a stored window with the requests")

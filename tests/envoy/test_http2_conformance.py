@@ -204,7 +204,10 @@ def test_a_stream_error_ends_the_stream(rig: HttpRig, place: Place, case: str) -
     )  # on busy machines, requests of earlier tests may still come
     assert outcome(client) in {"stream", "connection", "400"}
     client.connection.close()
-    assert "/error" not in str(rig.server.seen)
+    if not case.startswith(
+        "8.1.1"
+    ):  # Envoy forwards a request before it knows the length of its body, with the length that it has
+        assert "/error" not in str(rig.server.seen)
 
 
 @pytest.mark.parametrize("case", IGNORED)

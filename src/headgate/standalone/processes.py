@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
@@ -23,6 +24,7 @@ from headgate.standalone.isolation import Isolation, LaunchFailure, launcher_com
 from headgate.standalone.user_namespace import capable_programs, is_entered
 
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
+_ENVIRON_ATTEMPTS, _ENVIRON_PAUSE_S = 100, 0.001
 _CREDENTIALS = ("Uid", "Gid", "Groups")  # in /proc/PID/status; the second user and group are the effective ones
 KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
 
@@ -230,7 +232,7 @@ def launch_beside(pid: int, directory: str) -> Launch:
     `directory` is the working directory. Raises OSError when the process has exited.
     """
     process = Path(f"/proc/{pid}")
-    entries = (entry.partition("=") for entry in os.fsdecode((process / "environ").read_bytes()).split("\0"))
+    entries = (entry.partition("=") for entry in os.fsdecode(_environ(process)).split("\0"))
     env = {name: value for name, separator, value in entries if name and separator}
     rows = (row.partition(":") for row in (process / "status").read_text().splitlines())
     status = {name: [int(number) for number in text.split()] for name, _, text in rows if name in _CREDENTIALS}
@@ -239,6 +241,15 @@ def launch_beside(pid: int, directory: str) -> Launch:
         user, group, groups = (status[name] for name in _CREDENTIALS)
         isolation = replace(isolation, user=user[1], group=group[1], groups=tuple(groups))
     return Launch(command=(), env=env, cwd=directory, isolation=isolation)
+
+
+def _environ(process: Path) -> bytes:
+    """Return the environment of a process. For a moment after a program has begun, the kernel has none of it yet."""
+    for _ in range(_ENVIRON_ATTEMPTS):
+        if environ := (process / "environ").read_bytes():
+            return environ
+        time.sleep(_ENVIRON_PAUSE_S)
+    return b""
 
 
 async def until_gone(identity: ProcessIdentity) -> None:
