@@ -1,18 +1,20 @@
 """Blocks of stored windows are saved, restored, and never count a request twice after a crash (R85)."""
 
 import stat
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from headgate.errors import NoCounts, Unavailable
+from headgate.errors import NoCounts, TelemetryError, Unavailable
 from headgate.objects.ports import StateStorage
 from headgate.standalone.state_files import StateFiles
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
-from headgate.telemetry.counters.stored_windows import LONG_KEPT_S, SHORT_KEPT_S
-from headgate.telemetry.stored_blocks import LATEST_S, BlockKeeper
+from headgate.telemetry.counters.stored_windows import LONG_BLOCK_S, LONG_KEPT_S, SHORT_KEPT_S
+from headgate.telemetry.stored_blocks import LATEST_S, BlockKeeper, SavedBlock
 from headgate.telemetry.windows import UNCOUNTED, Windows, WindowsCheckpoint
 
 START = 1_800_000_000.0
@@ -104,17 +106,53 @@ async def test_the_states_of_dropped_blocks_are_cleared(tmp_path: Path) -> None:
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
 
 
-async def test_a_damaged_file_costs_only_its_own_windows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def truncated(state: bytes) -> bytes:
+    return state[:100]
+
+
+def changed(state: bytes) -> bytes:
+    """Change the last byte, which belongs to the compressed counts."""
+    return state[:-1] + bytes([state[-1] ^ 1])
+
+
+def without_windows(state: bytes) -> bytes:
+    saved = msgspec.msgpack.decode(state, type=SavedBlock)
+    block = msgspec.msgpack.encode({**msgspec.msgpack.decode(saved.block), "windows": []})
+    return msgspec.msgpack.encode(msgspec.structs.replace(saved, block=block, checksum=zlib.crc32(block)))
+
+
+@pytest.mark.parametrize("damaged", [truncated, changed, without_windows])
+async def test_a_damaged_file_costs_only_its_own_windows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damaged: Callable[[bytes], bytes]
+) -> None:
     storage = StateFiles(tmp_path)
     process = await Process(storage).restored()
     await process.count(300)
     path = tmp_path / f"short-{int(START // 60 + 2) % 61}"
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(damaged(path.read_bytes()))
     later = await Process(storage, process.now).restored(process.windows.checkpoint())
     reading = await later.windows.read(600, process.now)
     assert await later.requests(600) == 24
     assert reading.cut == (f"{UNCOUNTED}: 60",)
-    assert f"({path.name}) can't be read, so they are missing" in caplog.text
+    assert caplog.text.count(f"({path.name}) can't be read, so they are missing") == 1
+    await later.count(LONG_BLOCK_S - 300)
+    assert [len(block.windows) for block in later.windows.stored.long] == [9]
+
+
+async def test_a_damaged_block_in_memory_is_dropped_and_later_blocks_are_merged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = await Process(StateFiles(tmp_path)).restored()
+    await process.count(300)
+    short = process.windows.stored.short
+    short[1] = msgspec.structs.replace(short[1], records=short[1].records[:-1])
+    with pytest.raises(TelemetryError, match="from 2027-01-15T08:01:00Z to 2027-01-15T08:02:00Z are damaged"):
+        await process.requests(300)
+    await process.count(LONG_BLOCK_S - 300)
+    assert await process.requests(LONG_BLOCK_S) == 54
+    assert [len(block.windows) for block in process.windows.stored.long] == [9]
+    assert caplog.text.count("are damaged") == 1
+    assert (tmp_path / f"short-{int(START // 60 + 1) % 61}").read_bytes() == b""
 
 
 async def test_a_full_disk_is_logged_once_and_later_blocks_are_saved(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -11,7 +12,7 @@ from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.size_buckets import BOUNDS_BYTES
 from headgate.objects.ports import StateStorage
 from headgate.resources.meta import Value
-from headgate.telemetry.counters.blocks import WindowBlock, merge_blocks, pack_block
+from headgate.telemetry.counters.blocks import DamagedBlock, WindowBlock, merge_blocks, pack_block
 from headgate.telemetry.counters.stored_windows import (
     BLOCK_S,
     LONG_BLOCK_S,
@@ -33,12 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class SavedBlock(Value, frozen=True, kw_only=True):
-    """A block in its saved format. The bounds are those of the histograms, whose counts mean nothing with other bounds."""
+    """A block in its saved format: a `WindowBlock` as MessagePack, with its CRC-32 as `checksum`.
+
+    The bounds are those of the histograms, whose counts mean nothing with other bounds.
+    """
 
     version: int
     latency_bounds: tuple[int, ...]
     size_bounds: tuple[int, ...]
-    block: WindowBlock
+    checksum: int
+    block: bytes
 
 
 class BlockKeeper:
@@ -85,7 +90,12 @@ class BlockKeeper:
             if is_durable:
                 self._unsaved[_name("short", block)] = block
         while blocks := stored.due_merge(self._windows.now()):
-            block = await asyncio.to_thread(merge_blocks, blocks, LONG_S)
+            try:
+                block = await asyncio.to_thread(merge_blocks, blocks, LONG_S)
+            except DamagedBlock as error:
+                log.warning("%s, so they are missing", error)
+                stored.drop(error.block)
+                continue
             stored.put_merged(block)
             if stored.durable_until >= block.end:
                 self._unsaved[_name("long", block)] = block
@@ -126,19 +136,33 @@ def _name(kind: str, block: WindowBlock) -> str:
 
 
 async def _load(storage: StateStorage, name: str) -> WindowBlock | None:
-    """Return a saved block; None if there is none, or if it is unreadable, or has the counters of another release."""
+    """Return a saved block; None if there is none, or if it is damaged, or has the counters of another release."""
     try:
         if not (data := await storage.load(name)):
             return None
-        saved = await asyncio.to_thread(msgspec.msgpack.decode, data, type=SavedBlock)
+        return await asyncio.to_thread(_decode, data)
     except (StoreError, msgspec.DecodeError) as error:
         log.warning("windows of traffic counts (%s) can't be read, so they are missing: %s", name, error)
         return None
+
+
+def _decode(data: bytes) -> WindowBlock | None:
+    """Return a block; None if another release saved it. Raises msgspec.DecodeError."""
+    saved = msgspec.msgpack.decode(data, type=SavedBlock)
     if (saved.version, saved.latency_bounds, saved.size_bounds) != (VERSION, BOUNDS_US, BOUNDS_BYTES):
         return None
-    return saved.block
+    if zlib.crc32(saved.block) != saved.checksum:
+        raise msgspec.DecodeError("its checksum is wrong")
+    return msgspec.msgpack.decode(saved.block, type=WindowBlock)
 
 
 def _encode(block: WindowBlock) -> bytes:
-    saved = SavedBlock(version=VERSION, latency_bounds=BOUNDS_US, size_bounds=BOUNDS_BYTES, block=block)
+    encoded = msgspec.msgpack.encode(block)
+    saved = SavedBlock(
+        version=VERSION,
+        latency_bounds=BOUNDS_US,
+        size_bounds=BOUNDS_BYTES,
+        checksum=zlib.crc32(encoded),
+        block=encoded,
+    )
     return msgspec.msgpack.encode(saved)

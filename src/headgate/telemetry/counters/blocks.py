@@ -3,15 +3,17 @@
 A block has everything that is needed to read it, so that blocks can be saved, dropped and lost one by one.
 """
 
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from headgate.resources.meta import Value
+from headgate.errors import TelemetryError
+from headgate.resources.meta import Value, timestamp
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
 from headgate.telemetry.counters.time_buckets import TimeBucket, pack_flows, unpack_flows
@@ -40,7 +42,7 @@ class StoredWindow(Value, frozen=True, kw_only=True):
 class WindowBlock(Value, frozen=True, kw_only=True):
     """Windows, oldest first, and their counts. `flows` has the flows by number, and `records` those of all windows."""
 
-    windows: tuple[StoredWindow, ...]
+    windows: Annotated[tuple[StoredWindow, ...], msgspec.Meta(min_length=1)]
     flows: bytes
     records: bytes
 
@@ -58,6 +60,15 @@ class WindowBlock(Value, frozen=True, kw_only=True):
     def size(self) -> int:
         """The memory that the block takes, in bytes."""
         return len(self.flows) + len(self.records) + _WINDOW_BYTES * len(self.windows)
+
+
+class DamagedBlock(TelemetryError):
+    """A block can't be read."""
+
+    def __init__(self, block: WindowBlock, error: Exception) -> None:
+        span = f"{timestamp(block.start)} to {timestamp(block.end)}"
+        super().__init__(f"the windows of traffic counts from {span} are damaged: {error}")
+        self.block = block
 
 
 class WindowCounts(NamedTuple):
@@ -85,8 +96,11 @@ def pack_block(buckets: Sequence[TimeBucket], flow_of: Sequence[Flow | None]) ->
 def read_block(
     block: WindowBlock, chosen: Iterable[int], selects: Callable[[Flow], bool] | None = None
 ) -> Iterator[WindowCounts]:
-    """Yield the windows with the indexes `chosen` and the counts of their flows, or of the flows that `selects` accepts."""
-    flows, records = flows_of(block), zlib.decompress(block.records)
+    """Yield the windows with the indexes `chosen` and the counts of their flows, or of the flows that `selects` accepts.
+
+    Raises DamagedBlock.
+    """
+    flows, records = flows_of(block), _decompressed_records(block)
     if selects:
         flows = {number: flow for number, flow in flows.items() if selects(flow)}
     ends = [0]
@@ -94,13 +108,29 @@ def read_block(
         ends.append(ends[-1] + window.size)
     for index in chosen:
         packed = records[ends[index] : ends[index + 1]]
-        counts = unpack_flows(packed, flows)
-        yield WindowCounts(block.windows[index], {flows[number]: value for number, value in counts})
+        try:
+            counts = {flows[number]: value for number, value in unpack_flows(packed, flows)}
+        except struct.error as error:
+            raise DamagedBlock(block, error) from error
+        yield WindowCounts(block.windows[index], counts)
 
 
 def flows_of(block: WindowBlock) -> Mapping[int, Flow]:
-    """Return the flows of a block by number. Neighboring blocks often have the same flows, and then share them."""
-    return _flows_in(block.flows)
+    """Return the flows of a block by number. Neighboring blocks often have the same flows, and then share them.
+
+    Raises DamagedBlock.
+    """
+    try:
+        return _flows_in(block.flows)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise DamagedBlock(block, error) from error
+
+
+def _decompressed_records(block: WindowBlock) -> bytes:
+    try:
+        return zlib.decompress(block.records)
+    except zlib.error as error:
+        raise DamagedBlock(block, error) from error
 
 
 @lru_cache(8)
@@ -116,6 +146,7 @@ def merge_blocks(blocks: Iterable[WindowBlock], length: float) -> WindowBlock:
     """Return a block with the same counts in windows of `length` seconds, which begin at multiples of it.
 
     There must be a window. A window of the result begins with its first and ends with its last window in `blocks`.
+    Raises DamagedBlock.
     """
     number_of: dict[Flow, int] = {}
     buckets: list[TimeBucket] = []

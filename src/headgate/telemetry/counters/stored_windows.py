@@ -131,6 +131,12 @@ class StoredWindows:
             self.long.pop()
         self.long.append(block)
 
+    def drop(self, dropped: WindowBlock) -> None:
+        """Drop a block."""
+        self.short, self.long = (
+            [block for block in blocks if block is not dropped] for blocks in (self.short, self.long)
+        )
+
     def trim(self, now: float) -> None:
         """Drop blocks that are too old, and the oldest ones beyond the limits of bytes."""
         self.short = _trimmed(self.short, now - SHORT_KEPT_S, SHORT_BYTES)
