@@ -1,5 +1,6 @@
 """Blocks of stored windows are saved, restored, and never count a request twice after a crash (R85)."""
 
+import asyncio
 import stat
 import zlib
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from headgate.objects.ports import StateStorage
 from headgate.standalone.state_files import StateFiles
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
-from headgate.telemetry.counters.stored_windows import LONG_BLOCK_S, LONG_KEPT_S, SHORT_KEPT_S
+from headgate.telemetry.counters.stored_windows import BLOCK_S, LONG_BLOCK_S, LONG_KEPT_S, SHORT_KEPT_S
 from headgate.telemetry.stored_blocks import LATEST_S, BlockKeeper, SavedBlock
 from headgate.telemetry.windows import UNCOUNTED, Windows, WindowsCheckpoint
 
@@ -83,6 +84,31 @@ async def test_a_killed_process_loses_no_window_and_counts_none_twice(tmp_path: 
         later = await Process(storage, process.now).restored(checkpoint)
         later.now += 10
         assert await later.requests(600) == requests
+
+
+async def test_a_process_that_ends_while_blocks_are_merged_loses_no_window(tmp_path: Path) -> None:
+    storage = StateFiles(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(LONG_BLOCK_S - 10)
+    process.windows.add(FLOW, OK)
+    process.now += 10
+    keeping = asyncio.create_task(process.keeper.keep())
+    while len(process.windows.stored.short) < LONG_BLOCK_S // BLOCK_S:
+        await asyncio.sleep(0)
+    keeping.cancel()
+    await asyncio.wait({keeping})
+    assert (keeping.cancelled(), process.windows.stored.long) == (True, [])
+    later = await Process(storage, process.now).restored(process.windows.checkpoint())
+    assert await later.requests(LONG_BLOCK_S) == LONG_BLOCK_S // 10
+
+
+async def test_a_block_that_cannot_be_saved_remains_in_the_checkpoint(tmp_path: Path) -> None:
+    storage = FullDisk(tmp_path)
+    process = await Process(storage).restored()
+    await process.count(BLOCK_S + int(LATEST_S) - 10)
+    storage.is_full = False
+    later = await Process(storage, process.now).restored(process.windows.checkpoint())
+    assert await later.requests(600) == (BLOCK_S + LATEST_S - 10) // 10
 
 
 async def test_a_block_is_saved_only_after_a_checkpoint_has_its_counts(tmp_path: Path) -> None:

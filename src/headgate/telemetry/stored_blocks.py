@@ -78,17 +78,21 @@ class BlockKeeper:
             await asyncio.sleep(SHORT_S - self._windows.now() % SHORT_S + _DELAY_S)
 
     async def keep(self) -> None:
-        """Close the window that has ended, make the blocks that are due, and save them."""
+        """Close the window that has ended, make the blocks that are due, and save them.
+
+        Until a block is saved, its windows remain in the next checkpoint: an end in between loses no window.
+        """
         stored = self._windows.stored
         stored.advance(self._windows.now())
         while buckets := stored.due():
-            is_durable = stored.durable_until >= buckets[-1].end
-            if not is_durable and self._windows.now() < buckets[-1].end + LATEST_S:
+            end = buckets[-1].end
+            is_durable, is_late = stored.durable_until >= end, self._windows.now() >= end + LATEST_S
+            if not is_durable and not is_late:
                 break
             block = await asyncio.to_thread(pack_block, buckets, self._windows.flow_of())
+            if is_durable and not await self._save(_name("short", block), block) and not is_late:
+                break
             stored.put(block, buckets)
-            if is_durable:
-                self._unsaved[_name("short", block)] = block
         while blocks := stored.due_merge(self._windows.now()):
             try:
                 block = await asyncio.to_thread(merge_blocks, blocks, LONG_S)
@@ -98,31 +102,47 @@ class BlockKeeper:
                 continue
             stored.put_merged(block)
             if stored.durable_until >= block.end:
-                self._unsaved[_name("long", block)] = block
+                await self._save(_name("long", block), block)
         stored.trim(self._windows.now())
-        if self._storage:
-            await self._save(self._storage)
+        await self._synchronize()
 
-    async def _save(self, storage: StateStorage) -> None:
-        """Save new blocks, and clear the states of dropped blocks."""
+    async def _synchronize(self) -> None:
+        """Clear the states of dropped blocks, and save the blocks whose last write failed."""
         names = set(_names(self._windows.stored))
-        try:
-            for name in self._saved - names:
-                await storage.save(name, b"")
-                self._saved.discard(name)
-            for name, block in list(self._unsaved.items()):
-                if name in names:
-                    await storage.save(name, await asyncio.to_thread(_encode, block))
-                    self._saved.add(name)
+        for name in self._saved - names:
+            if not await self._write(name, b""):
+                return
+            self._saved.discard(name)
+        for name, block in list(self._unsaved.items()):
+            if name not in names:
                 del self._unsaved[name]
+            elif not await self._save(name, block):
+                return
+
+    async def _save(self, name: str, block: WindowBlock) -> bool:
+        """Save a block if there is a storage; return False if that failed."""
+        if self._storage is None:
+            return True
+        self._unsaved[name] = block
+        if not await self._write(name, await asyncio.to_thread(_encode, block)):
+            return False
+        self._saved.add(name)
+        self._failed = False
+        del self._unsaved[name]
+        return True
+
+    async def _write(self, name: str, state: bytes) -> bool:
+        try:
+            if self._storage:
+                await self._storage.save(name, state)
         except StoreError as error:
             if not self._failed:
                 log.warning(
                     "the windows of traffic counts can't be saved, so they would be lost by a restart: %s", error
                 )
             self._failed = True
-        else:
-            self._failed = False
+            return False
+        return True
 
 
 def _names(stored: StoredWindows) -> Sequence[str]:
