@@ -12,11 +12,12 @@ import pytest
 from headgate.errors import NoCounts, TelemetryError, Unavailable
 from headgate.objects.ports import StateStorage
 from headgate.standalone.state_files import StateFiles
+from headgate.telemetry.counters.blocks import UNCOUNTED
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.stored_windows import BLOCK_S, LONG_BLOCK_S, LONG_KEPT_S, SHORT_KEPT_S
 from headgate.telemetry.stored_blocks import LATEST_S, BlockKeeper, SavedBlock
-from headgate.telemetry.windows import UNCOUNTED, Windows, WindowsCheckpoint
+from headgate.telemetry.windows import Windows, WindowsCheckpoint
 
 START = 1_800_000_000.0
 FLOW = Flow(source=Peer(pod="default/client"), destination=Peer(pod="default/web-0"), service="default/web")

@@ -19,8 +19,8 @@ from headgate.resources.traffic_series import BackendWeight, TrafficSeries, Traf
 from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import SERVICE, SPLIT, ObjectGraph
 from headgate.telemetry.answers.traffic_series import SeriesSums
-from headgate.telemetry.counters.blocks import flows_of, read_block
-from headgate.telemetry.windows import UNCOUNTED, Windows, messages, uncounted_seconds
+from headgate.telemetry.counters.blocks import UNCOUNTED, flows_of, read_block, uncounted_seconds
+from headgate.telemetry.windows import Windows, messages
 
 _MOST_ANSWERS = 10  # the number of answers that are shared; a long one takes megabytes
 

@@ -8,14 +8,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
 from headgate import durations
 from headgate.errors import NoCounts
 from headgate.resources.meta import Value, timestamp
-from headgate.telemetry.counters.blocks import StoredWindow, WindowBlock, read_block
+from headgate.telemetry.counters.blocks import UNCOUNTED, StoredWindow, WindowBlock, read_block, uncounted_seconds
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow, FlowNumbers, Reading
 from headgate.telemetry.counters.sliding_sum import SlidingSum
@@ -29,7 +28,6 @@ TOO_MANY = f"requests that are not counted, because there were more than {MOST_F
 MOST_SUMS = 2  # The maximum number of window lengths whose sums are cached between queries.
 IDLE = 60.0  # Seconds after the last query until a cached sum is dropped.
 REUSE = 20  # A reading is reused for this multiple of the time that its computation took, at most for a second.
-UNCOUNTED = "seconds in this window without counts, in which headgate did not run"
 CHECKPOINT_BYTES = 16 << 20  # The limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved.
 
 
@@ -256,11 +254,6 @@ def _cut(buckets: Iterable[TimeBucket]) -> tuple[str, ...]:
 def messages(notes: Mapping[str, int]) -> tuple[str, ...]:
     """Return notes about missing counts as messages."""
     return tuple(f"{what}: {count}" for what, count in sorted(notes.items()))
-
-
-def uncounted_seconds(windows: Sequence[StoredWindow]) -> int:
-    """Return the number of seconds between windows, which are oldest first."""
-    return round(sum(later.start - earlier.end for earlier, later in pairwise(windows)))
 
 
 def _add_windows(flows: dict[Flow, Counts], chosen: ChosenWindows) -> None:

@@ -18,9 +18,10 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import DEFAULTS
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
+from headgate.telemetry.counters.blocks import UNCOUNTED
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, UNREACHED, Counts, class_index
 from headgate.telemetry.counters.flows import NO_PEER, Flow
-from headgate.telemetry.windows import UNCOUNTED, Windows
+from headgate.telemetry.windows import Windows
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 SERIES = "/apis/inspect.headgate.dev/v1beta1/namespaces/default/trafficseries"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.telemetry.counters import stored_windows
-from headgate.telemetry.counters.blocks import WindowBlock, merge_blocks, pack_block, read_block
+from headgate.telemetry.counters.blocks import UNCOUNTED, WindowBlock, merge_blocks, pack_block, read_block
 from headgate.telemetry.counters.counts import SENT, Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
@@ -158,6 +158,18 @@ def test_merged_windows_have_the_notes_of_all_their_windows() -> None:
     buckets = [TimeBucket(START + 10 * n, START + 10 * n + 10, {}, Counter({"late": 1, f"n{n}": 2})) for n in range(2)]
     (window,) = merge_blocks([pack_block(buckets, FLOWS)], LONG_S).windows
     assert (window.start, window.end, window.notes) == (START, START + 20, {"late": 2, "n0": 2, "n1": 2})
+
+
+def test_merged_windows_note_the_seconds_without_counts_between_their_windows() -> None:
+    starts = (0, 10, 40, 60)
+    buckets = [TimeBucket(START + start, START + start + 10, {}, Counter()) for start in starts]
+    merged = merge_blocks([pack_block(buckets, FLOWS)], LONG_S)
+    assert [window.notes for window in merged.windows] == [{UNCOUNTED: 20}, {}]
+    later = pack_block([TimeBucket(START + 90, START + 120, {}, Counter())], FLOWS)
+    assert [window.notes for window in merge_blocks([merged, later], LONG_S).windows] == [
+        {UNCOUNTED: 20},
+        {UNCOUNTED: 20},
+    ]
 
 
 def test_a_block_can_be_read_after_it_was_encoded_and_only_its_selected_flows() -> None:

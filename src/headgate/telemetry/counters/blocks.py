@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from headgate.telemetry.counters.flows import Flow
 from headgate.telemetry.counters.time_buckets import TimeBucket, pack_flows, unpack_flows
 
 _LEVEL = 1  # zlib's fastest level: level 6 takes four times as long, and saves a tenth
+UNCOUNTED = "seconds in this window without counts, in which headgate did not run"
 _WINDOW_BYTES = 200  # the memory of a window without its records, roughly
 
 
@@ -166,7 +168,7 @@ def merge_blocks(blocks: Iterable[WindowBlock], length: float) -> WindowBlock:
 
 
 def _merged(windows: Sequence[WindowCounts], number_of: dict[Flow, int]) -> TimeBucket:
-    """Return the sum of windows by the numbers of flows; new flows get the next numbers."""
+    """Return the sum of windows by the numbers of flows, with a note about gaps; new flows get the next numbers."""
     total: dict[int, Counts] = {}
     notes: Counter[str] = Counter()
     for window, counts_of in windows:
@@ -175,4 +177,11 @@ def _merged(windows: Sequence[WindowCounts], number_of: dict[Flow, int]) -> Time
             number = number_of.setdefault(flow, len(number_of))
             before = total.get(number)
             total[number] = before.plus(counts) if before else counts
+    if uncounted := uncounted_seconds([window for window, _ in windows]):
+        notes[UNCOUNTED] += uncounted
     return TimeBucket(windows[0].window.start, windows[-1].window.end, pack_flows(total), notes)
+
+
+def uncounted_seconds(windows: Sequence[StoredWindow]) -> int:
+    """Return the number of seconds between windows, which are oldest first."""
+    return round(sum(later.start - earlier.end for earlier, later in pairwise(windows)))
