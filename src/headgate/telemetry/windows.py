@@ -14,7 +14,14 @@ import msgspec
 from headgate import durations
 from headgate.errors import NoCounts
 from headgate.resources.meta import Value, timestamp
-from headgate.telemetry.counters.blocks import UNCOUNTED, StoredWindow, WindowBlock, read_block, uncounted_seconds
+from headgate.telemetry.counters.blocks import (
+    UNCOUNTED,
+    StoredWindow,
+    WindowBlock,
+    pack_block,
+    read_block,
+    uncounted_seconds,
+)
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow, FlowNumbers, Reading
 from headgate.telemetry.counters.sliding_sum import SlidingSum
@@ -148,7 +155,10 @@ class Windows:
         A time is in windows of 10 s if it is less than an hour ago, and before in windows of a minute.
         """
         self.stored.advance(self._wall())
-        blocks = await asyncio.to_thread(self.stored.blocks, self.flow_of())
+        # Copies: this task yields, and the blocks and the closed windows change.
+        blocks, closed = self.stored.blocks()
+        if closed:
+            blocks = [*blocks, await asyncio.to_thread(pack_block, closed, self.flow_of())]
         if chosen := choose_windows(blocks, begin, end):
             return chosen
         raise NoCounts(_no_counts(blocks, begin, end))

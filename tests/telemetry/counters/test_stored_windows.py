@@ -1,6 +1,7 @@
 """Stored windows cover each second once, their sums are exact, and blocks stay within their limits (R85)."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -38,9 +39,14 @@ def keep(stored: StoredWindows, now: float) -> None:
     stored.trim(now)
 
 
+def blocks_of(stored: StoredWindows) -> Sequence[WindowBlock]:
+    blocks, closed = stored.blocks()
+    return [*blocks, *([pack_block(closed, FLOWS)] if closed else ())]
+
+
 def summed(stored: StoredWindows, begin: float, end: float) -> dict[Flow, Counts]:
     total: dict[Flow, Counts] = {}
-    for block, indexes in choose_windows(stored.blocks(FLOWS), begin, end):
+    for block, indexes in choose_windows(blocks_of(stored), begin, end):
         for _, counts_of in read_block(block, indexes):
             for flow, counts in counts_of.items():
                 total[flow] = total.get(flow, Counts()).plus(counts)
@@ -50,7 +56,7 @@ def summed(stored: StoredWindows, begin: float, end: float) -> dict[Flow, Counts
 def spans(stored: StoredWindows, begin: float, end: float) -> list[tuple[float, float]]:
     return [
         (block.windows[index].start - START, block.windows[index].end - START)
-        for block, indexes in choose_windows(stored.blocks(FLOWS), begin, end)
+        for block, indexes in choose_windows(blocks_of(stored), begin, end)
         for index in indexes
     ]
 
@@ -115,6 +121,17 @@ def test_a_time_within_a_window_is_answered_by_this_window() -> None:
     assert spans(stored, START - 70, START - 60) == []
 
 
+def test_a_reading_keeps_its_windows_while_blocks_are_made_and_dropped() -> None:
+    stored = filled(590)
+    blocks, closed = stored.blocks()
+    begun = [(bucket.start - START, bucket.end - START) for bucket in closed]
+    keep(stored, START + 600)
+    keep(stored, START + 2 * SHORT_KEPT_S)
+    assert [(block.start - START, block.end - START) for block in blocks] == [(n, n + 60) for n in range(0, 540, 60)]
+    assert begun == [(bucket.start - START, bucket.end - START) for bucket in closed]
+    assert begun == [(start, start + 10) for start in range(540, 590, 10)]
+
+
 def test_windows_are_dropped_after_a_day() -> None:
     stored = filled(LONG_KEPT_S + SHORT_KEPT_S, every=50)
     first = spans(stored, 0, START + 2 * LONG_KEPT_S)[0][0]
@@ -150,7 +167,7 @@ def test_windows_are_dropped_when_the_clock_is_set_back_by_more_than_a_minute() 
     assert len(spans(stored, START, START + 600)) == 60
     keep(stored, START + 100)
     keep(stored, START + 110)
-    ((block, _),) = choose_windows(stored.blocks(FLOWS), START, START + 600)
+    ((block, _),) = choose_windows(blocks_of(stored), START, START + 600)
     assert (block.start, block.windows[0].notes) == (START + 100, {CLOCK_SET_BACK: 1})
 
 

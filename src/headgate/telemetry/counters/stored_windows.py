@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from headgate.telemetry.counters.blocks import StoredWindow, WindowBlock, pack_block
+from headgate.telemetry.counters.blocks import StoredWindow, WindowBlock
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flows import Flow
 from headgate.telemetry.counters.time_buckets import OpenBucket, TimeBucket
 
 SHORT_S, LONG_S = 10, 60  # the lengths of windows
@@ -142,11 +141,10 @@ class StoredWindows:
         self.short = _trimmed(self.short, now - SHORT_KEPT_S, SHORT_BYTES)
         self.long = _trimmed(self.long, now - LONG_KEPT_S, LONG_BYTES)
 
-    def blocks(self, flow_of: Sequence[Flow | None]) -> Sequence[WindowBlock]:
-        """Return blocks with all closed windows, oldest first. `flow_of` has the flows by number. A time is in short windows, if it has any."""
+    def blocks(self) -> tuple[Sequence[WindowBlock], Sequence[TimeBucket]]:
+        """Return copies of the blocks, and of the closed windows after them, oldest first. A time is in short windows, if it has any."""
         begin = self.short[0].start if self.short else inf
-        long = [block for block in self.long if block.start < begin]
-        return [*long, *self.short, *([pack_block(self._closed, flow_of)] if self._closed else ())]
+        return [*(block for block in self.long if block.start < begin), *self.short], list(self._closed)
 
     def _current(self, now: float) -> OpenBucket:
         self.advance(now)
@@ -168,7 +166,7 @@ class StoredWindows:
 def choose_windows(blocks: Sequence[WindowBlock], begin: float, end: float) -> list[ChosenWindows]:
     """Return the windows whose middle is after `begin` and not after `end`; without such a window, the one across `end`.
 
-    `blocks` is the result of `StoredWindows.blocks`. A time that several blocks have is in the last of them.
+    `blocks` has the blocks of `StoredWindows.blocks`, and one of its closed windows. A time that several blocks have is in the last of them.
     """
     return _windows(blocks, lambda window: begin < window.middle <= end) or _windows(
         blocks, lambda window: window.start < end <= window.end
