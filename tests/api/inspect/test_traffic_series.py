@@ -166,6 +166,13 @@ async def test_weights_are_those_at_the_start_and_each_change_until_the_end(clie
     assert (await get(client, "service.web-v1?start=2027-01-15T08:00:00Z&end=2027-01-15T08:02:00Z"))["weights"] == []
 
 
+async def test_a_series_can_start_with_the_epoch(client: AsgiClient, mesh: Mesh) -> None:
+    mesh.count(0, {V1: requests(1)})
+    mesh.count(3600, {})
+    series = await get(client, "service.web?start=1970-01-01T00:00:00Z")
+    assert [(point["startTime"], point["requests"]) for point in series["points"]] == [("2027-01-15T08:00:00.000Z", 1)]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
@@ -176,6 +183,9 @@ async def test_weights_are_those_at_the_start_and_each_change_until_the_end(clie
         ("service.web?step=5s", 400, "must be a multiple of 10s"),
         ("service.web?step=soon", 400, "step: Invalid value: 'soon' is not a duration"),
         ("service.web?end=soon", 400, "end: Invalid value"),
+        ("service.web?start=0001-01-01T00:00:00%2B01:00", 400, "start: Invalid value"),
+        ("service.web?end=9999-12-31T23:59:59-01:00", 400, "end: Invalid value"),
+        ("service.web?end=1970-01-01T00:00:00Z&start=1970-01-01T00:01:00Z", 400, "must be before the end"),
         ("service.web?start=2027-01-15T09:00:00Z&end=2027-01-15T08:00:00Z", 400, "must be before the end"),
     ],
 )

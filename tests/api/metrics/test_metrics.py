@@ -344,7 +344,14 @@ async def test_a_window_can_end_earlier(client: AsgiClient, source: FakeSource) 
     assert (source.windows, set(source.ends)) == ([300] * 3, {1_899_979_200.0})
     answer = await client.call("GET", f"{PODS}/web-5d-c4c4c?end=2020-01-01T00:00:00Z")
     assert (answer.code, answer.body["message"]) == (404, "the stored windows begin later")
-    for end in ("yesterday", "2030-03-17T12:00:00", "1900000000"):
+    for end in (
+        "yesterday",
+        "2030-03-17T12:00:00",
+        "1900000000",
+        "0001-01-01T00:00:00%2B01:00",
+        "1969-12-31T23:59:59Z",
+        "9999-12-31T23:59:59-01:00",
+    ):
         answer = await client.call("GET", f"{PODS}?end={end}")
         assert (answer.code, "must be a time as in RFC 3339" in answer.body["message"]) == (400, True)
 

@@ -24,8 +24,9 @@ async def _get(call: InspectCall) -> TrafficSeries:
 
 def _query(call: InspectCall, now: float) -> SeriesQuery:
     step = _step(call.query.get("step", ""))
-    end = time_in(call.query, "end") or now
-    start = time_in(call.query, "start") or end - DEFAULT_SPAN_S
+    start, end = time_in(call.query, "start"), time_in(call.query, "end")
+    end = now if end is None else end
+    start = end - DEFAULT_SPAN_S if start is None else start
     first, last = start // step * step, end // step * step
     if first >= last:
         raise ApiError(400, f"start: Invalid value: must be before the end by at least a step of {step:g} s")

@@ -17,6 +17,7 @@ from headgate.telemetry.answers.answers import Grouping
 
 DEFAULT_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # windows are accurate to about one second
+_END_OF_TIMES = 253402300800.0  # the year 10000 in UTC, which RFC 3339 can't write
 
 
 class MetricsPath(NamedTuple):
@@ -75,13 +76,14 @@ def window_end(query: Mapping[str, str]) -> float | None:
 
 
 def time_in(query: Mapping[str, str], field: str) -> float | None:
-    """Return a time of a query in seconds since the epoch; None if it is absent. Raises ApiError 400."""
+    """Return a time of a query in seconds since the epoch, of the years 1970 to 9999; None if it is absent. Raises ApiError 400."""
     if not (text := query.get(field, "")):
         return None
     moment = parsed(text.replace(" ", "+"), datetime.fromisoformat)  # a query has the + of +01:00 as a blank
-    if moment is None or moment.tzinfo is None:
+    if moment is None or moment.tzinfo is None or not 0 <= moment.timestamp() < _END_OF_TIMES:
         raise ApiError(
-            400, f"{field}: Invalid value: {text[:100]!r}: must be a time as in RFC 3339, such as 2026-11-23T05:10:00Z"
+            400,
+            f"{field}: Invalid value: {text[:100]!r}: must be a time as in RFC 3339 since 1970, such as 2026-11-23T05:10:00Z",
         )
     return moment.timestamp()
 
