@@ -1,6 +1,9 @@
 """Windows are exact to a second for new traffic and coarser for old traffic; their flows are limited (R85, R98)."""
 
+import asyncio
 import itertools
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import msgspec
 import pytest
@@ -254,3 +257,18 @@ async def test_a_window_has_at_least_the_time_of_two_reports(clock):
     reading = await windows.read(1)
     assert (reading.window, len(reading.flows)) == (4.0, 1)
     assert (await windows.read(5)).window == 5
+
+
+async def test_stored_windows_are_read_while_all_threads_of_other_work_are_busy(clock, windows):
+    windows.add(flow("a"), OK)
+    clock.now += 20
+    may_end = Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    busy = asyncio.create_task(asyncio.to_thread(may_end.wait))
+    try:
+        readings = await asyncio.wait_for(asyncio.gather(*(windows.read(60, clock.wall()) for _ in range(2))), 30)
+    finally:
+        may_end.set()
+        await busy
+    assert readings[0].flows == {flow("a"): OK}
+    assert readings[1] is readings[0]

@@ -149,6 +149,7 @@ class ControlPlane:
     async def stop(self) -> None:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()
+        self.traffic.windows.reads.close()
 
     async def _write_statuses(self, counted: CountedStates) -> None:
         """Wait until the proxies and counts of an earlier process are known, then write statuses until canceled."""

@@ -14,6 +14,7 @@ import msgspec
 from headgate import durations
 from headgate.errors import NoCounts
 from headgate.resources.meta import Value, timestamp
+from headgate.telemetry.block_reads import BlockReads
 from headgate.telemetry.counters.blocks import (
     UNCOUNTED,
     StoredWindow,
@@ -81,6 +82,7 @@ class Windows:
         self._wall = wall
         self._shortest = shortest
         self.stored = StoredWindows()
+        self.reads = BlockReads()
         self._flows = FlowNumbers(most_flows)
         self._buckets = TimeBuckets(clock())
         self._swept = clock() - SWEEP
@@ -129,10 +131,11 @@ class Windows:
 
         Windows above two minutes begin up to 30 seconds later. The reading says which window was used. Two readings that are
         at least a window apart have no request in common. With an `end` (seconds since the epoch), return the flows of the
-        stored windows in the `seconds` before it. Raises NoCounts.
+        stored windows in the `seconds` before it. Raises NoCounts, DamagedBlock.
         """
         if end is not None:
-            return await self._read_stored(end - seconds, end)
+            begin = end - seconds
+            return await self.reads.shared((begin, end), lambda: self._read_stored(begin, end))
         self._advance()
         window = min(max(seconds, self._shortest), KEPT)
         async with self._reading:
@@ -158,7 +161,7 @@ class Windows:
         # Copies: this task yields, and the blocks and the closed windows change.
         blocks, closed = self.stored.blocks()
         if closed:
-            blocks = [*blocks, await asyncio.to_thread(pack_block, closed, self.flow_of())]
+            blocks = [*blocks, await self.reads.in_thread(pack_block, closed, self.flow_of())]
         if chosen := choose_windows(blocks, begin, end):
             return chosen
         raise NoCounts(_no_counts(blocks, begin, end))
@@ -169,7 +172,7 @@ class Windows:
         windows: list[StoredWindow] = []
         for chosen in await self.choose(begin, end):
             windows += [chosen.block.windows[index] for index in chosen.indexes]
-            await asyncio.to_thread(_add_windows, flows, chosen)
+            await self.reads.in_thread(_add_windows, flows, chosen)
         for window in windows:
             notes.update(window.notes)
         if uncounted := uncounted_seconds(windows):

@@ -1,6 +1,8 @@
 """The metrics API over HTTP: formats, paths, windows, selectors, tables and errors (R80 to R98, D20)."""
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.groups import quantity
+from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import window
 from headgate.options import MeshOptions
 from headgate.quantity import parse_quantity
@@ -354,6 +357,19 @@ async def test_a_window_can_end_earlier(client: AsgiClient, source: FakeSource) 
     ):
         answer = await client.call("GET", f"{PODS}?end={end}")
         assert (answer.code, "must be a time as in RFC 3339" in answer.body["message"]) == (400, True)
+
+
+async def test_an_earlier_window_is_not_kept_in_memory() -> None:
+    class Flows(dict[Flow, Counts]):
+        """Flows to which a test has a weak reference."""
+
+    source = FakeSource(Flows(FLOWS))
+    api = MetricsApi(await stored(), source)
+    flows = weakref.ref(source.flows)
+    await api.answers("Pod", 300, 1_899_979_200.0)
+    source.flows = {}
+    gc.collect()
+    assert flows() is None
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from headgate.resources.metrics import (
 )
 from headgate.settings import DEFAULTS, Settings
 from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, Traffic, everything
-from headgate.telemetry.answers.object_graph import ObjectInfo
+from headgate.telemetry.answers.object_graph import ObjectGraph, ObjectInfo
 from headgate.telemetry.answers.uncertainty import Uncertainty, uncertainty_of
 from headgate.telemetry.counters.flows import Reading, Source
 
@@ -58,8 +58,8 @@ class MetricsApi:
     def __init__(self, objects: Lister, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._object_graphs = ObjectGraphs(objects, settings)
         self._source = source
-        self._traffic: dict[tuple[float, float | None], Traffic] = {}
-        self._answers: dict[str, tuple[Traffic, object, Answers]] = {}
+        self._traffic: dict[float, Traffic] = {}
+        self._answers: dict[str, tuple[Traffic, ObjectGraph, Answers]] = {}
 
     async def answer(self, request: Request, path: MetricsPath) -> Response:
         """Answer one request. Raises ApiError."""
@@ -95,7 +95,10 @@ class MetricsApi:
         Raises ApiError 404, 501, 503.
         """
         reading = await self._read(seconds, end)
-        return reading, await self._answers_on(self._indexed((seconds, end), reading), kind)
+        world = await self._graph(kind)
+        if end is not None:  # not cached: an earlier window is rarely requested again, and its flows take megabytes
+            return reading, Answers(Traffic(reading.flows, reading.arrived), world)
+        return reading, self._cached_answers(self._indexed(seconds, reading), world, kind)
 
     async def _read(self, seconds: float, end: float | None) -> Reading:
         if self._source is None:
@@ -107,7 +110,7 @@ class MetricsApi:
         except TelemetryError as error:
             raise ApiError(503, f"traffic metrics are unavailable: {error}") from error
 
-    def _indexed(self, window: tuple[float, float | None], reading: Reading) -> Traffic:
+    def _indexed(self, window: float, reading: Reading) -> Traffic:
         """Return the indexed flows of a Reading. The index is cached while `reading.flows` is the same object."""
         cached = self._traffic.pop(window, None)
         traffic = cached if cached and cached.flows is reading.flows else Traffic(reading.flows, reading.arrived)
@@ -116,11 +119,13 @@ class MetricsApi:
             del self._traffic[next(iter(self._traffic))]
         return traffic
 
-    async def _answers_on(self, traffic: Traffic, kind: str) -> Answers:
+    async def _graph(self, kind: str) -> ObjectGraph:
         try:
-            world = await self._object_graphs.graph(kind)
+            return await self._object_graphs.graph(kind)
         except StoreError as error:
             raise ApiError(503, f"can't read the objects: {error}") from error
+
+    def _cached_answers(self, traffic: Traffic, world: ObjectGraph, kind: str) -> Answers:
         before = self._answers.get(kind)
         if before is None or before[0] is not traffic or before[1] is not world:
             before = self._answers[kind] = traffic, world, Answers(traffic, world)
