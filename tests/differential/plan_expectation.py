@@ -81,21 +81,28 @@ def is_usual(sent: Sent) -> bool:
     return not sent.server_name or sent.server_name == sent.authority.partition(":")[0].lower()
 
 
-def includes(item: RequestClass, sent: Sent, meshes: Sequence[Mesh]) -> bool:
-    """Return whether a class of requests includes a request."""
+def consumers_of(sent: Sent, meshes: Sequence[Mesh]) -> list[str]:
+    """Return the namespaces with routes of their own for the Service port of a request; "" is all other clients."""
+    ref = PortRef(sent.service, sent.port)
+    consumers = [consumer for mesh in meshes for consumer in mesh.consumers if sent.via != "gateway"]
+    return ["", *dict.fromkeys(consumer.namespace for consumer in consumers if consumer.table.ref == ref)]
+
+
+def includes(item: RequestClass, sent: Sent, meshes: Sequence[Mesh], consumer: str = "") -> bool:
+    """Return whether a class of requests includes a request; `meshes` is what clients of the namespace `consumer` see."""
     entry = item.entry
     kind, name = ("Gateway", "default/edge") if sent.via == "gateway" else ("Service", sent.service)
-    if (entry.kind, entry.name, entry.port) != (kind, name, sent.port):
+    if (entry.kind, entry.name, entry.port, entry.consumer) != (kind, name, sent.port, consumer):
         return False
     return (item.old_route, item.new_route) == tuple(route_of(mesh, sent) for mesh in meshes)
 
 
 def example_routes(item: RequestClass, meshes: Sequence[Mesh]) -> tuple[Route | None, ...]:
-    """Return the routes that the example of a class takes in both meshes."""
+    """Return the routes that the example of a class takes in both meshes, sent by the clients of its entry."""
     assert item.example
     routes = []
-    for mesh in meshes:
-        entry = item.entry
+    entry = item.entry
+    for mesh in (mesh.seen_from(entry.consumer) for mesh in meshes):
         place: GatewayPort | PortRef | None = next(
             (port for port in mesh.gateways if (port.gateway, port.port) == (entry.name, entry.port)),
             PortRef(entry.name, entry.port) if entry.kind == "Service" else None,

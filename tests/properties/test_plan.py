@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.differential.access_worlds import access_worlds, calls
 from tests.differential.plan_expectation import (
     allowed_in,
+    consumers_of,
     example_outcomes,
     example_routes,
     includes,
@@ -23,13 +24,18 @@ from tests.differential.plan_expectation import (
 )
 from tests.differential.plan_worlds import ANY_WORLD, families
 from tests.differential.sidecar_lab import CALLERS, STRANGERS
-from tests.differential.worlds import requests
+from tests.differential.worlds import Sent, requests
+from tests.make.objects import backend_ref, port, route, service, service_parent
 
 from headgate.plan.access import access_changes
 from headgate.plan.traffic import request_classes
+from headgate.resources.registry import key_of
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "15"))
 RUN = settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), deadline=None, print_blob=False)
+A_REQUEST = Sent(
+    service="default/a", port=8080, via="address", authority="a.default:8080", method="GET", target="/a", headers=()
+)
 
 
 def test_a_plan_names_each_request_that_is_treated_differently():
@@ -37,24 +43,23 @@ def test_a_plan_names_each_request_that_is_treated_differently():
 
     @RUN
     @given(families(ANY_WORLD), st.lists(requests().filter(lambda sent: sent.via != "proxy"), min_size=10, max_size=25))
-    def each(found, sent):
-        for meshes in permutations([mesh_of(world) for world in found], 2):
-            classes = list(request_classes(*meshes))
-            for item in filter(is_usual, sent):
-                both = treatments(meshes, item)
-                if both and both[0] != both[1]:
-                    assert any(includes(one, item, meshes) for one in classes), item
-                    seen.update(requests=1)
-            for one in classes:
-                if one.example:
-                    assert one.before != one.after
-                    assert example_routes(one, meshes) == (one.old_route, one.new_route), one
-            seen.update(pairs=1, classes=len(classes), undecided=sum(one.example is None for one in classes))
+    def each(family, sent):
+        for meshes in permutations([mesh_of(world) for world in family], 2):
+            seen.update(_compare_requests(meshes, sent))
 
     each()
     assert seen["requests"]
     assert seen["undecided"] * 50 < seen["classes"], seen
     _report("requests", seen)
+
+
+def test_a_plan_for_clients_with_routes_of_their_own_has_examples_of_these_clients():
+    """Other clients take the routes of the Service (GAMMA consumer routes)."""
+    rule = {"matches": [{"path": {"type": "Exact", "value": "/a"}}], "backendRefs": [backend_ref("a")]}
+    called = service_parent("a", namespace="default")
+    own = route("own", rule, parents=[called], namespace="blue")
+    after = mesh_of({key_of(written): written for written in (service("a", port(8080)), own)})
+    assert _compare_requests((mesh_of({}), after), [A_REQUEST])["requests"] == 2, "of `blue`, and of other namespaces"
 
 
 def test_a_plan_names_each_call_that_is_allowed_in_one_world_only():
@@ -72,6 +77,25 @@ def test_a_plan_names_each_call_that_is_allowed_in_one_world_only():
     each()
     assert seen["calls"]
     _report("calls", seen)
+
+
+def _compare_requests(meshes, requests_sent):
+    """Compare the request classes between two meshes with the model; return the numbers of comparisons."""
+    seen = Counter()
+    classes = list(request_classes(*meshes))
+    for sent in filter(is_usual, requests_sent):
+        for consumer in consumers_of(sent, meshes):
+            visible = [mesh.seen_from(consumer) for mesh in meshes]
+            both = treatments(visible, sent)
+            if both and both[0] != both[1]:
+                assert any(includes(each, sent, visible, consumer) for each in classes), (sent, consumer)
+                seen.update(requests=1)
+    for each in classes:
+        if each.example:
+            assert each.before != each.after
+            assert example_routes(each, meshes) == (each.old_route, each.new_route), each
+    seen.update(pairs=1, classes=len(classes), undecided=sum(each.example is None for each in classes))
+    return seen
 
 
 def _compare_access(meshes, called):
