@@ -1,4 +1,4 @@
-"""The dashboard of a state directory: its address and token stay the same for all starts, so an open page reconnects."""
+"""The dashboard of a state directory: its URL stays the same for all starts while its port is free, so a bookmark opens it."""
 
 import asyncio
 import contextlib
@@ -51,13 +51,16 @@ async def serving(
 ) -> AsyncIterator[Address]:
     """Serve a dashboard and yield its address. With port 0, it has that of the `last` start, or any free port.
 
+    On another port it has a new token: a program that has the last port gets the last token from users who open the last URL.
     Raises HeadgateError if the port is in use.
     """
     upstream = Upstream(credentials)
     with listen(f"{LOOPBACK}:{port}", last.host_port) as listener:
-        address = Address(address_of(listener), last.token or secrets.token_urlsafe(_TOKEN_BYTES))
-        own_port = split_address(address.host_port)[1]
-        dashboard = Dashboard(upstream, read_assets(), settings, token=address.token, port=own_port)
+        host_port = address_of(listener)
+        token = last.token if host_port == last.host_port else secrets.token_urlsafe(_TOKEN_BYTES)
+        address = Address(host_port, token)
+        own_port = split_address(host_port)[1]
+        dashboard = Dashboard(upstream, read_assets(), settings, token=token, port=own_port)
         task = asyncio.create_task(dashboard.serve(listener), name="dashboard")
         try:
             yield address

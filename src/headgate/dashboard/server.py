@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import ipaddress
+import secrets
 import socket
 from collections.abc import AsyncGenerator, Sequence
 from http.cookies import CookieError, SimpleCookie
@@ -44,9 +45,10 @@ _SECURITY_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _PASSED_HEADERS = ("warning", "retry-after")
+_UNAUTHENTICATED = "this browser has not opened the dashboard since headgate started; open the URL that headgate prints"
 _LOGIN = (
     "<!doctype html><html lang=en><title>headgate</title><h1>headgate</h1>"
-    "<p>This browser has not opened the dashboard with its token yet. Open the URL that <code>headgate dashboard</code> or "
+    "<p>This browser has not opened the dashboard since headgate started. Open the URL that <code>headgate dashboard</code> or "
     "<code>headgate up</code> prints.<p>If you just did: <a href=/>open the dashboard</a>."
 )
 
@@ -59,7 +61,7 @@ class PageSettings(NamedTuple):
 
 
 class Dashboard:
-    """A dashboard on a bound loopback socket. `token` is the secret with which a browser authenticates."""
+    """A dashboard on a bound loopback socket. `token` is the secret in its URL, with which a browser authenticates."""
 
     def __init__(self, upstream: Upstream, assets: Assets, settings: PageSettings, *, token: str, port: int) -> None:
         if not token:
@@ -183,6 +185,9 @@ def _passed_headers(answer: "ClientResponse") -> dict[str, str]:
 class _Protection:
     """Middleware that authenticates browsers by a cookie, which the URL with the token sets, and rejects other sites' requests.
 
+    The cookie is a random secret of this start. When headgate ends, another user's program can bind the port, and open pages
+    send their cookie to it: the cookie must be worthless then, and not reveal the token, which can outlast the start.
+
     It requires a loopback name as the host, against DNS rebinding. A page of another program on this machine belongs to the
     same site, so the cookie alone does not prove where a request comes from: its origin must be this one.
     """
@@ -191,6 +196,7 @@ class _Protection:
         self._app = app
         self._token = token.encode()
         self._cookie = cookie
+        self._session = secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -203,20 +209,17 @@ class _Protection:
         if not _is_loopback(request.headers.get("host", "")):
             return _status(403, "the Host header is not a loopback name; use 127.0.0.1 or localhost")
         given = parse_qs(request.url.query).get("token", [""])[0] if request.url.path == "/" else ""
-        if given and self._matches(given):
+        if hmac.compare_digest(given.encode(), self._token):
             return self._login()
-        if not self._matches(_cookie(request, self._cookie)):
+        if not hmac.compare_digest(_cookie(request, self._cookie).encode(), self._session.encode()):
             is_page = request.url.path == "/"
-            return _login_page() if is_page else _status(401, "open the URL that headgate prints for the dashboard")
+            return _login_page() if is_page else _status(401, _UNAUTHENTICATED)
         return None if _is_own(request) else _status(403, "the request comes from another site")
 
     def _login(self) -> Response:
         response = RedirectResponse("/", 303, headers={"cache-control": "no-store"})
-        response.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="strict")
+        response.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
         return response
-
-    def _matches(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token)
 
 
 def _login_page() -> Response:
