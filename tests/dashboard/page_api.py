@@ -24,6 +24,8 @@ class PageApi:
         self.objects: dict[str, Any] = {}
         self.errors: dict[str, int] = {}
         self.denied: set[str] = set()
+        self.warning = ""
+        """The Warning header of writes."""
         self.requested: list[str] = []
         self.unwatched = asyncio.Event()
         """Set when the last watch ends."""
@@ -40,7 +42,8 @@ class PageApi:
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true":
             return await self._watch(request)
-        return web.json_response(self.objects[path])
+        headers = {"warning": self.warning} if request.method == "PATCH" and self.warning else None
+        return web.json_response(self.objects[path], headers=headers)
 
     def change(self, path: str, kind: str, obj: Mapping[str, Any]) -> None:
         """Send an event to all watches on a path."""

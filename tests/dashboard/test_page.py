@@ -269,6 +269,20 @@ async def test_proxies_show_envoys_words_beside_the_object_to_blame(opened: Open
         await expect(rejected).to_contain_text(text)
 
 
+async def test_a_warning_about_new_weights_is_shown_in_any_script(opened: OpenPage) -> None:
+    path = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+    backends = [{"service": "website-v1", "weight": 50}, {"service": "website-v2", "weight": 50}]
+    metadata = {"namespace": "shop", "name": "website", "uid": "1", "resourceVersion": "1"}
+    split = {"metadata": metadata, "spec": {"service": "website", "backends": backends}}
+    opened.api.objects |= {path: {"items": [split]}, f"{path}/website": split}
+    opened.api.warning = '299 - "größer → \\"店\\"", 299 - "second"'
+    await opened.open("/splits/shop/website")
+    await opened.page.get_by_role("spinbutton", name="Weight of website-v1").fill("60")
+    await opened.page.get_by_role("button", name="Apply").click()
+    await expect(opened.page.get_by_text('größer → "店"', exact=True)).to_be_visible()
+    await expect(opened.page.get_by_text("second", exact=True)).to_be_visible()
+
+
 async def test_findings_are_filtered_by_severity_and_text(opened: OpenPage) -> None:
     items = [finding("note", "Note"), finding("warning", "Warning"), finding("error")]
     opened.api.objects[FINDINGS] = {"objects": 5, "items": items}

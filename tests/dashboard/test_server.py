@@ -116,6 +116,13 @@ async def test_an_error_and_a_warning_of_the_api_reach_the_page(dashboard: Runni
     assert {"set-cookie", "location"}.isdisjoint(name.lower() for name in response.headers)
 
 
+async def test_a_warning_in_any_script_reaches_the_page_as_the_bytes_of_the_api(dashboard: RunningDashboard) -> None:
+    dashboard.api.headers = {"warning": '299 - "größer → 店"'}
+    response = await dashboard.send("PATCH", SPLIT, {}, origin=dashboard.origin)
+    assert response.status == 200
+    assert dict(response.raw_headers)[b"warning"].decode() == '299 - "größer → 店"'
+
+
 @pytest.mark.parametrize("content_type", ["text/html", "text/javascript", "image/svg+xml", "application/xhtml+xml"])
 async def test_content_of_the_api_never_runs_in_the_browser(dashboard: RunningDashboard, content_type: str) -> None:
     dashboard.api.content_type = content_type

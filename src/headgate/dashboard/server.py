@@ -179,7 +179,9 @@ def _media_type(answer: "ClientResponse") -> str:
 
 
 def _passed_headers(answer: "ClientResponse") -> dict[str, str]:
-    return {name: ", ".join(answer.headers.getall(name)) for name in _PASSED_HEADERS if name in answer.headers}
+    """Return the headers for the page with the bytes of the API server: aiohttp reads UTF-8, Starlette writes Latin-1."""
+    values = {name: ", ".join(answer.headers.getall(name)) for name in _PASSED_HEADERS if name in answer.headers}
+    return {name: value.encode("utf-8", "surrogateescape").decode("latin-1") for name, value in values.items()}
 
 
 class _Protection:

@@ -40,10 +40,11 @@ export async function merge(path, fields, resourceVersion = "") {
 /**
  * Return the texts of a Warning header: `299 - "text"`, separated by commas.
  *
- * @param {string} header
+ * @param {string} header a character for each byte, as fetch returns it; the API server writes UTF-8
  */
 export function warningsIn(header) {
-  return [...header.matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text.replace(/\\(.)/g, "$1"));
+  const text = new TextDecoder().decode(Uint8Array.from(header, (character) => character.charCodeAt(0)));
+  return [...text.matchAll(/\d{3} \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text.replace(/\\(.)/g, "$1"));
 }
 
 /**
