@@ -42,6 +42,18 @@ async def test_a_browser_without_the_token_gets_neither_the_page_nor_the_api(
     assert dashboard.api.requests == []
 
 
+@pytest.mark.parametrize("cookie", ['prefs={"x":1}', "a b=1", "é=1", "flag", "", "=;;=", 'q="a;b"'])
+async def test_cookies_of_other_programs_on_this_machine_do_not_lock_a_browser_out(
+    dashboard: RunningDashboard, cookie: str
+) -> None:
+    """A browser sends the cookies of all ports of a host."""
+    own = next(iter(dashboard.browser.cookie_jar))
+    async with ClientSession() as browser:
+        for header in (f"{cookie}; {own.key}={own.value}", f"{own.key}={own.value}; {cookie}"):
+            async with browser.get(f"{dashboard.origin}/", headers={"cookie": header}) as response:
+                assert response.status == 200
+
+
 async def test_the_token_counts_only_at_the_root(dashboard: RunningDashboard) -> None:
     async with (
         ClientSession() as stranger,

@@ -6,7 +6,6 @@ import ipaddress
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs
 
@@ -213,7 +212,7 @@ class _Protection:
         given = parse_qs(request.url.query).get("token", [""])[0] if request.url.path == "/" else ""
         if hmac.compare_digest(given.encode(), self._token):
             return self._login()
-        if not hmac.compare_digest(_cookie(request, self._cookie).encode(), self._session.encode()):
+        if not hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._session.encode()):
             is_page = request.url.path == "/"
             return _login_page() if is_page else _status(401, _UNAUTHENTICATED)
         return None if _is_own(request) else _status(403, "the request comes from another site")
@@ -230,14 +229,6 @@ def _login_page() -> Response:
 
 def _status(code: int, message: str) -> Response:
     return responses.json_response(ApiError(code, message).status(), code=code)
-
-
-def _cookie(request: Request, name: str) -> str:
-    try:
-        morsel = SimpleCookie(request.headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
 
 
 def _is_own(request: Request) -> bool:
