@@ -1,13 +1,17 @@
 """`headgate dashboard` with the page that a headgate of this machine already serves."""
 
+import http.client
 import json
 import os
+import signal
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from tests.processes import Ran
+from tests.ports import free_port
+from tests.processes import SECONDS, Ran
 
 from headgate.atomic_file import write_private
 from headgate.dashboard.local import FILE_NAME, Address
@@ -51,3 +55,26 @@ def test_the_page_begins_with_the_given_namespace(run: Callable[..., Ran], opene
 def test_a_machine_without_a_browser_is_no_error(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda _url: False)
     assert run("dashboard") == (0, f"{URL}\n", "No browser opened; open the URL yourself.\n")
+
+
+def test_a_browser_in_the_foreground_gets_the_page_of_the_command_that_opens_it(
+    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Browsers of a terminal, and those of $BROWSER, end before webbrowser.open returns."""
+    statuses: list[int] = []
+
+    def browse(url: str) -> bool:
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=SECONDS)
+        try:
+            connection.request("GET", f"/?{parts.query}")
+            statuses.append(connection.getresponse().status)
+        finally:
+            connection.close()
+            os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C, which ends the command
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    done = run("dashboard", "--port", str(free_port()))
+    assert (done.code, done.err) == (0, "Press Ctrl-C to stop.\n")
+    assert statuses == [303]

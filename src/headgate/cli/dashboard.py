@@ -1,6 +1,7 @@
 """`headgate dashboard`: open the page about the running mesh in the browser."""
 
 import asyncio
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +46,9 @@ def dashboard(*, namespace: InNamespace = "", port: Port = 0, no_browser: NoBrow
     """
     client = find_api(api)
     if not port and (url := asyncio.run(_running_url(client, api.state))):
-        _open(url, namespace, no_browser=no_browser)
+        page = _print_url(url, namespace)
+        if not no_browser:
+            _open_browser(page)
         return
     asyncio.run(until_signal(_serve(client, namespace, port, no_browser=no_browser), plain=HeadgateError))
 
@@ -62,13 +65,22 @@ async def _serve(client: Client, namespace: str, port: int, *, no_browser: bool)
     async with serving(
         client.credentials, PageSettings(context, client.namespace), port=port, last=Address()
     ) as address:
-        _open(address.url(), namespace, no_browser=no_browser)
+        page = _print_url(address.url(), namespace)
         note("Press Ctrl-C to stop.")
+        if not no_browser:
+            # A browser may run in the foreground, so it must not block the server, nor the end of the command: asyncio
+            # waits for its own threads at the end, and for no daemon thread.
+            threading.Thread(target=_open_browser, args=(page,), daemon=True).start()
         await asyncio.Event().wait()
 
 
-def _open(url: str, namespace: str, *, no_browser: bool) -> None:
-    shown = f"{url}#/?namespace={quote(namespace, safe='')}" if namespace else url
-    stdout().print(shown, soft_wrap=True)
-    if not no_browser and not webbrowser.open(shown):
+def _print_url(url: str, namespace: str) -> str:
+    """Print and return the URL that shows a namespace first."""
+    page = f"{url}#/?namespace={quote(namespace, safe='')}" if namespace else url
+    stdout().print(page, soft_wrap=True)
+    return page
+
+
+def _open_browser(page: str) -> None:
+    if not webbrowser.open(page):
         note("No browser opened; open the URL yourself.")
