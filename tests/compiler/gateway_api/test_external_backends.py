@@ -6,6 +6,8 @@ import pytest
 from tests.authority import Authority
 from tests.make.objects import (
     Object,
+    backed_service,
+    backend_ref,
     external_backend,
     external_ref,
     gateway,
@@ -23,11 +25,13 @@ from headgate.compiler.report import Compiled
 from headgate.errors import Cause
 from headgate.model.routing import Protocol, Route
 from headgate.resources.gateway_api.backend import backend_causes
+from headgate.resources.registry import BACKEND
 
 EDGE = gateway("edge", listener(8000), status={"addresses": [{"value": "127.0.0.10"}]})
 CA = obj("ConfigMap", "ca", data={"ca.crt": Authority("trusted").pem})
 HOST = "api.example.com"
 SERVER_ONLY = {"mode": "ServerOnly"}
+BOTH_SIDES = {"mode": "ClientAndServer", "clientCertificateRef": {"name": "own"}}
 
 
 def validation(**more: Any) -> Object:
@@ -112,7 +116,7 @@ def test_the_certificate_is_for_the_hostname_by_default_and_for_the_names_of_the
             "UnsupportedValue",
             "spec.tls.validation.wellKnownCACertificates",
         ),
-        ({"mode": "ClientAndServer", "clientCertificateRef": {"name": "own"}}, "UnsupportedValue", "spec.tls.mode"),
+        (BOTH_SIDES, "UnsupportedValue", "spec.tls.mode"),
     ],
 )
 def test_a_server_that_can_not_be_verified_gets_no_request(tls: Object, reason: str, field: str) -> None:
@@ -147,6 +151,20 @@ def test_a_mirror_to_a_server_that_can_not_be_verified_is_dropped() -> None:
 def test_a_reference_that_can_not_be_used_has_a_finding(spec: Object, ref: Object, kind: str, reason: str) -> None:
     result = routed(external_backend("api", HOST, **spec), kind=kind, **ref)
     assert (kind, reason) in [(about, named) for about, named, _ in reasons(result)]
+
+
+def guarded(*objects: Object, kind: str = "HTTPRoute", protocol: str = "HTTP") -> Compiled:
+    """Return what the compiler makes of a route to a Service, whose authorization server is the XBackend `auth`."""
+    auth = {"protocol": protocol, "backendRef": external_ref("auth"), protocol.lower(): {}}
+    rule = {"backendRefs": [backend_ref("web")], "filters": [{"type": "ExternalAuth", "externalAuth": auth}]}
+    return compiled(EDGE, *backed_service("web", ("", "10.1.0.1")), *objects, route("out", rule, parents=[{"name": "edge"}], kind=kind))
+
+
+@pytest.mark.parametrize("tls", [{}, {"tls": SERVER_ONLY}, {"tls": BOTH_SIDES}])
+def test_a_route_leads_to_its_authorization_server_so_that_the_server_has_a_status(tls: Object) -> None:
+    """GEP-4488: the status has an entry for each parent of the routes that lead to the XBackend."""
+    (passing,) = guarded(external_backend("auth", HOST, **tls)).report.passing_routes.values()
+    assert passing.passed == (BACKEND.key("default", "auth"),)
 
 
 def test_a_reference_to_another_namespace_needs_a_grant_for_xbackends() -> None:

@@ -296,22 +296,20 @@ def expanded_mirror(about: Key, mirror: Mirror, chosen: ChosenDestinations) -> M
 def external_auth(
     destinations: Destinations, about: Key, field: str, written: HTTPExternalAuth
 ) -> tuple[ExternalAuth | None, list[Finding]]:
-    """Return the authorization server of a rule, and findings; None if it can't be called, and then no request may pass.
+    """Return the authorization server of a rule, and findings; None if the reference is invalid.
 
-    Splits of the server's Service are not applied.
+    Then no request may pass, and none if the server's TLS has a fault either. Splits of the server's Service are not applied.
     """
     ref = destinations.find_http(about, written.backend_ref, f"{field}.backendRef")
     if isinstance(ref, Finding):
         effect = f"all requests of the rule are {failure(about).mistake}, because nothing can allow them"
         return None, [structs.replace(ref, message=f"{effect}: {ref.message}")]
     effect = "no request of the rule is allowed, and all are answered with 403"
-    notes = _without_endpoints(destinations, about, ref, f"{field}.backendRef.name", effect)
-    server = destinations.port_destinations(ref)[-1]
-    if server.external and server.external.fault:
-        message = f"no request of the rule is allowed, because its authorization server can't be called; see the status of {server.external.key}"
-        return None, [
-            Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}.backendRef.name", message, (server.external.key,))
-        ]
+    notes = list(_without_endpoints(destinations, about, ref, f"{field}.backendRef.name", effect))
+    server = destinations.without_split(ref).external
+    if server and server.fault:
+        message = f"no request of the rule is allowed, because its authorization server can't be called; see the status of {server.key}"
+        notes = [Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}.backendRef.name", message, (server.key,))]
     settings = written.http or written.grpc or AuthHeaders()
     auth = ExternalAuth(
         ref=ref,
@@ -320,9 +318,9 @@ def external_auth(
         headers=_lower(settings.allowed_headers),
         response_headers=_lower(settings.allowed_response_headers),
         body=written.forward_body.max_size,
-        tls=server.external.tls if server.external else None,
+        tls=server.tls if server else None,
     )
-    return auth, list(notes)
+    return auth, notes
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:

@@ -172,8 +172,12 @@ class Destinations:
         return (
             tuple(_port_destination(port_ref, route) for route in table.routes)
             if table
-            else (PortDestination(ref=port_ref, external=self._of_refs.get(port_ref)),)
+            else (self.without_split(port_ref),)
         )
+
+    def without_split(self, port_ref: PortRef) -> PortDestination:
+        """Return the Service port, or the server outside the mesh, as a destination to which no split applies."""
+        return PortDestination(ref=port_ref, external=self._of_refs.get(port_ref))
 
     def is_empty(self, destination: PortDestination) -> bool:
         """Return whether the destination has no ready endpoint."""

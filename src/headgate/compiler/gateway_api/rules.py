@@ -217,13 +217,14 @@ def _compiled(
     route = structs.replace(
         route, filters=own, cors=filters.cors(rule.filters), timeouts=rule.timeouts, retry=rule.retry
     )
+    servers: set[PortDestination] = set()
     if written := filters.external_auth(rule.filters, f"{field}.filters"):
         auth, notes = external_auth(destinations, key, *written)
         findings += notes
-        if auth is None:
-            return [structs.replace(route, split=failing_split(key, notes[0].reason))], findings, set()
+        servers = {destinations.without_split(auth.ref)} if auth else set()
+        if auth is None or (auth.tls and auth.tls.fault):
+            return [structs.replace(route, split=failing_split(key, notes[0].reason))], findings, servers
         route = structs.replace(route, external_auth=auth)
-    servers = {PortDestination(ref=route.external_auth.ref)} if route.external_auth else set()
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, servers
     route = structs.replace(route, session=session_of(rule.session, key, rule.name or route.name))
