@@ -46,7 +46,7 @@ from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.meta import Key
-from headgate.resources.registry import SERVICE, key_of
+from headgate.resources.registry import BACKEND, SERVICE, key_of
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, FleetProxy
@@ -297,6 +297,16 @@ async def test_a_refused_resource_is_a_finding_about_its_gateway_or_route() -> N
     XdsClient(held).take(refuse=dict.fromkeys(refused, "bad"))
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
     assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}
+
+
+@pytest.mark.parametrize("name", ["mirror/default/api.xbackend/443", "auth/default/api.xbackend/443"])
+async def test_a_refused_cluster_of_a_server_outside_the_mesh_is_a_finding_about_its_xbackend(name: str) -> None:
+    fleet = Fleet()
+    held = fleet.expect("gateway")
+    held.config.set({CLUSTER: {name: Encoded(b"x", "1")}})
+    XdsClient(held).take(refuse={(CLUSTER, name): "bad"})
+    compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
+    assert [item.about for item in refusals(compiled, fleet.connected())] == [BACKEND.key("default", "api")]
 
 
 async def test_a_refused_certificate_is_a_finding_about_its_gateway_or_listener_set() -> None:

@@ -17,7 +17,7 @@ from headgate.kinds import GATEWAY
 from headgate.model.routing import Mesh, Mirror, PortRef, Route
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
-from headgate.resources.registry import POD, SERVICE
+from headgate.resources.registry import POD
 from headgate.resources.smi.split_fields import MIRROR
 from headgate.xds.fleet import FleetProxy
 from headgate.xds.session import ADDRESS_IN_USE
@@ -90,7 +90,7 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
         return _of_node(node_id, name)
     if type_url != LISTENER and not names.is_host_scope(name) and ref in owners:
         return owners[ref]
-    return SERVICE.key(*ref.service.split("/"))
+    return service_key(ref.service)
 
 
 def faults(messages: Mapping[str, str]) -> tuple[Finding, ...]:
