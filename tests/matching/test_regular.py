@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.matching.patterns import Parser
+from headgate.matching.patterns import Parser, common_start
 from headgate.matching.regular import OUTSIDE, Algebra, TextPosition, find_text, side_of
 from headgate.matching.undecided import Exhausted, Undecided, Work
 from headgate.resources.regexes import fault, matches
@@ -88,6 +88,14 @@ def test_a_search_answers_questions_about_several_expressions(wanted, unwanted, 
     algebra = Algebra()
     both = [[Parser(algebra, pattern).parse() for pattern in patterns] for patterns in (wanted, unwanted)]
     assert find_text(algebra, *both, Work(STEPS)) == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"), [("/\\xe9x", "/\udce9x"), ("/(?:é|è)", "/è"), ("/é\\xffb.*", "/é\udcffbc"), ("/é.*", "/éa")]
+)
+def test_all_matches_of_an_expression_begin_with_its_common_start(pattern: str, text: str) -> None:
+    assert matches(pattern, text)
+    assert text.startswith(common_start(pattern))
 
 
 def test_a_search_ends_when_its_steps_are_used_up():

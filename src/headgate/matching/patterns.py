@@ -37,10 +37,17 @@ def characters(token: str, flags: str) -> int:
 
 @functools.lru_cache(maxsize=16384)
 def common_start(pattern: str) -> str:
-    """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common."""
+    """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common.
+
+    It ends before the first byte that is not UTF-8, such as the first byte of characters that differ.
+    """
     low, high = bounds(pattern, _RANGE)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
-    return bytes(byte for byte, _ in same).decode(errors="ignore")
+    start = bytes(byte for byte, _ in same)
+    try:
+        return start.decode()
+    except UnicodeDecodeError as error:
+        return start[: error.start].decode()
 
 
 def beginning(pattern: str) -> str | None:
