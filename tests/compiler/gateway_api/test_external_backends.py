@@ -153,11 +153,11 @@ def test_a_reference_that_can_not_be_used_has_a_finding(spec: Object, ref: Objec
     assert (kind, reason) in [(about, named) for about, named, _ in reasons(result)]
 
 
-def guarded(*objects: Object, kind: str = "HTTPRoute", protocol: str = "HTTP") -> Compiled:
+def guarded(*objects: Object, protocol: str = "HTTP") -> Compiled:
     """Return what the compiler makes of a route to a Service, whose authorization server is the XBackend `auth`."""
     auth = {"protocol": protocol, "backendRef": external_ref("auth"), protocol.lower(): {}}
     rule = {"backendRefs": [backend_ref("web")], "filters": [{"type": "ExternalAuth", "externalAuth": auth}]}
-    return compiled(EDGE, *backed_service("web", ("", "10.1.0.1")), *objects, route("out", rule, parents=[{"name": "edge"}], kind=kind))
+    return compiled(EDGE, *backed_service("web", ("", "10.1.0.1")), *objects, route("out", rule, parents=[{"name": "edge"}]))
 
 
 @pytest.mark.parametrize("tls", [{}, {"tls": SERVER_ONLY}, {"tls": BOTH_SIDES}])
@@ -165,6 +165,22 @@ def test_a_route_leads_to_its_authorization_server_so_that_the_server_has_a_stat
     """GEP-4488: the status has an entry for each parent of the routes that lead to the XBackend."""
     (passing,) = guarded(external_backend("auth", HOST, **tls)).report.passing_routes.values()
     assert passing.passed == (BACKEND.key("default", "auth"),)
+
+
+@pytest.mark.parametrize(
+    ("tls", "fault"),
+    [(BOTH_SIDES, "UnsupportedValue"), ({**SERVER_ONLY, "validation": validation()}, "NoValidCACertificate")],
+)
+def test_a_route_whose_authorization_server_can_not_be_verified_says_so_and_answers_503(
+    tls: Object, fault: str
+) -> None:
+    result = guarded(external_backend("auth", HOST, tls=tls))
+    closed = only_route(result)
+    assert (closed.split.targets, closed.external_auth) == ((), None)
+    assert [(share.reason, share.status) for share in closed.split.broken] == [(fault, 503)]
+    (parent,) = result.report.parents
+    refs = next(condition for condition in parent.conditions if condition.type == "ResolvedRefs")
+    assert (refs.status, refs.reason) == (False, "UnsupportedProtocol")
 
 
 def test_a_reference_to_another_namespace_needs_a_grant_for_xbackends() -> None:

@@ -308,8 +308,9 @@ def external_auth(
     notes = list(_without_endpoints(destinations, about, ref, f"{field}.backendRef.name", effect))
     server = destinations.without_split(ref).external
     if server and server.fault:
-        message = f"no request of the rule is allowed, because its authorization server can't be called; see the status of {server.key}"
-        notes = [Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}.backendRef.name", message, (server.key,))]
+        effect = f"all requests of the rule are {failure(about).outage}, because nothing can allow them"
+        message = f"{effect}: headgate can't call the authorization server over TLS; see the findings about {server.key}"
+        notes = [Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.backendRef.name", message, (server.key,))]
     settings = written.http or written.grpc or AuthHeaders()
     auth = ExternalAuth(
         ref=ref,

@@ -26,7 +26,7 @@ from headgate.matching.intersection import intersect
 from headgate.model.cors import announcing
 from headgate.model.requests import ANY, NO_FILTERS, Match, Timeouts
 from headgate.model.resilience import Retry
-from headgate.model.routing import PortRef, Route, Split
+from headgate.model.routing import Broken, PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
 from headgate.resources.gateway_api.http_route import HTTPRoute
 from headgate.resources.gateway_api.routes import ALL_DEFAULTS, ParentReference, RouteBackend, RouteFilter
@@ -222,8 +222,11 @@ def _compiled(
         auth, notes = external_auth(destinations, key, *written)
         findings += notes
         servers = {destinations.without_split(auth.ref)} if auth else set()
-        if auth is None or (auth.tls and auth.tls.fault):
+        if auth is None:
             return [structs.replace(route, split=failing_split(key, notes[0].reason))], findings, servers
+        if auth.tls and auth.tls.fault:
+            closed = Split(targets=(), broken=(Broken(weight=1, reason=auth.tls.fault),))
+            return [structs.replace(route, split=closed)], findings, servers
         route = structs.replace(route, external_auth=auth)
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, servers
