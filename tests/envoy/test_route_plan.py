@@ -8,7 +8,18 @@ from headgate.envoy.route_plan import plan_service_port
 from headgate.envoy.upstream_tls import peer_key
 from headgate.model.edge_tls import AltName, BackendTls
 from headgate.model.requests import ANY, Filters, HeaderEdit, Path
-from headgate.model.routing import Broken, Endpoint, Mirror, PortRef, Route, RouteTable, Split, Target
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    ExternalAuth,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+)
 from headgate.model.sessions import PersistentSession, cookie_path
 from headgate.resources.meta import Key
 
@@ -51,6 +62,14 @@ def test_a_split_without_backends_is_a_cluster_without_endpoints():
 def test_a_service_without_endpoints_is_a_cluster_without_localities():
     _, clusters = planned({WEB: ()}, Target(ref=WEB, weight=1))
     assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
+
+
+def test_an_authorization_server_is_called_over_a_protocol_of_its_own():
+    auth = ExternalAuth(ref=GREEN, protocol="HTTP", server_protocol=Protocol.HTTP2)
+    table = RouteTable(ref=WEB, routes=(Route(split=Split(targets=SHARES[:1]), external_auth=auth),))
+    _, clusters = plan_service_port(table, {BLUE: (ONE,), GREEN: (TWO,)})
+    protocols = {cluster.name: cluster.protocol for cluster in clusters}
+    assert protocols == {"outbound/default/web/80": Protocol.HTTP, "auth/default/green/80": Protocol.HTTP2}
 
 
 def test_backends_that_share_an_endpoint_get_separate_clusters():

@@ -216,8 +216,9 @@ def _path(path: PathEdit) -> str:
 
 def auth_words(auth: ExternalAuth) -> str:
     """Return an authorization server in words: `auth/server:9000 over HTTP, which gets the headers x-user`."""
+    version = "HTTP/2" if auth.server_protocol is Protocol.HTTP2 else "HTTP"
     parts = (
-        f"{auth.ref} over {'gRPC' if auth.protocol == 'GRPC' else 'HTTP'}",
+        f"{auth.ref} over {'gRPC' if auth.protocol == 'GRPC' else version}",
         f"the path after /{auth.path}" if auth.path else "",
         f"with the headers {' '.join(auth.headers)}" if auth.headers else "",
         f"with up to {auth.body} bytes of the body" if auth.body else "",

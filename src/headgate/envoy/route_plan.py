@@ -266,7 +266,8 @@ class Planner:
     def _need_auth(self, planned: PlannedRoute) -> None:
         if auth := planned.external_auth:
             opaque = auth.tls is not None and auth.tls.opaque
-            server = Target(ref=auth.ref, weight=1, tls=auth.tls, protocol=Protocol.HTTP if opaque else None)
+            protocol = auth.server_protocol or (Protocol.HTTP if opaque else None)
+            server = Target(ref=auth.ref, weight=1, tls=auth.tls, protocol=protocol)
             cluster = ClusterPlan(
                 name=planned.auth_cluster,
                 localities=tuple(self._localities([server])),

@@ -214,7 +214,8 @@ class ExternalAuth(Value, frozen=True, kw_only=True):
 
     Over HTTP, it gets the method, and the path after `path`; over gRPC, Envoy's `CheckRequest`. Besides, it gets the request's
     `headers`, by name; empty: none over HTTP, all over gRPC. The backend gets the `response_headers` of its response; empty: all. It
-    gets at most `body` bytes of the body. Gateways call it with `tls`.
+    gets at most `body` bytes of the body. Gateways call it with `tls`. Over HTTP, `server_protocol` overrides the protocol in
+    the route table of `ref`.
     """
 
     ref: PortRef
@@ -224,6 +225,7 @@ class ExternalAuth(Value, frozen=True, kw_only=True):
     response_headers: tuple[str, ...] = ()
     body: int = 0
     tls: BackendTls | None = None
+    server_protocol: Protocol | None = None
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):

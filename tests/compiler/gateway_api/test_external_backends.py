@@ -21,6 +21,7 @@ from tests.make.objects import (
 )
 from tests.make.values import compiled
 
+from headgate.compiler.explain import auth_words
 from headgate.compiler.report import Compiled
 from headgate.errors import Cause
 from headgate.model.routing import Protocol, Route
@@ -157,7 +158,9 @@ def guarded(*objects: Object, protocol: str = "HTTP") -> Compiled:
     """Return what the compiler makes of a route to a Service, whose authorization server is the XBackend `auth`."""
     auth = {"protocol": protocol, "backendRef": external_ref("auth"), protocol.lower(): {}}
     rule = {"backendRefs": [backend_ref("web")], "filters": [{"type": "ExternalAuth", "externalAuth": auth}]}
-    return compiled(EDGE, *backed_service("web", ("", "10.1.0.1")), *objects, route("out", rule, parents=[{"name": "edge"}]))
+    return compiled(
+        EDGE, *backed_service("web", ("", "10.1.0.1")), *objects, route("out", rule, parents=[{"name": "edge"}])
+    )
 
 
 @pytest.mark.parametrize("tls", [{}, {"tls": SERVER_ONLY}, {"tls": BOTH_SIDES}])
@@ -165,6 +168,17 @@ def test_a_route_leads_to_its_authorization_server_so_that_the_server_has_a_stat
     """GEP-4488: the status has an entry for each parent of the routes that lead to the XBackend."""
     (passing,) = guarded(external_backend("auth", HOST, **tls)).report.passing_routes.values()
     assert passing.passed == (BACKEND.key("default", "auth"),)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "spoken", "words"),
+    [("H2C", Protocol.HTTP2, "HTTP/2"), ("HTTP", Protocol.HTTP, "HTTP"), ("MCP", Protocol.HTTP, "HTTP")],
+)
+def test_an_authorization_server_is_called_over_its_protocol(protocol: str, spoken: Protocol, words: str) -> None:
+    auth = only_route(guarded(external_backend("auth", HOST, protocol=protocol))).external_auth
+    assert auth
+    assert auth.server_protocol is spoken
+    assert auth_words(auth) == f"default/auth.xbackend:443 over {words}"
 
 
 @pytest.mark.parametrize(

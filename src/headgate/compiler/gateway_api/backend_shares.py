@@ -13,7 +13,7 @@ from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.model.evaluate import fractions
 from headgate.model.requests import NO_FILTERS, Filters, Redirect
-from headgate.model.routing import Broken, ExternalAuth, Mirror, PortRef, Redirected, Split, Target
+from headgate.model.routing import Broken, ExternalAuth, Mirror, PortRef, Protocol, Redirected, Split, Target
 from headgate.resources.gateway_api.routes import AuthHeaders, HTTPExternalAuth, RequestMirror
 from headgate.resources.meta import Key
 from headgate.resources.weights import LARGEST_SUM, whole_weights
@@ -309,7 +309,9 @@ def external_auth(
     server = destinations.without_split(ref).external
     if server and server.fault:
         effect = f"all requests of the rule are {failure(about).outage}, because nothing can allow them"
-        message = f"{effect}: headgate can't call the authorization server over TLS; see the findings about {server.key}"
+        message = (
+            f"{effect}: headgate can't call the authorization server over TLS; see the findings about {server.key}"
+        )
         notes = [Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.backendRef.name", message, (server.key,))]
     settings = written.http or written.grpc or AuthHeaders()
     auth = ExternalAuth(
@@ -320,6 +322,7 @@ def external_auth(
         response_headers=_lower(settings.allowed_response_headers),
         body=written.forward_body.max_size,
         tls=server.tls if server else None,
+        server_protocol=(server.protocol or Protocol.HTTP) if server and written.protocol == "HTTP" else None,
     )
     return auth, notes
 
