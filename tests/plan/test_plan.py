@@ -1,8 +1,21 @@
 """A plan says which requests a change moves, from where to where, with an example and the cause."""
 
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
-from tests.make.objects import backed_service, manifest, split
+import pytest
+from tests.make.objects import (
+    Object,
+    backed_service,
+    external_backend,
+    external_ref,
+    gateway,
+    listener,
+    manifest,
+    route,
+    split,
+)
 from tests.plan.manifests import (
     SERVICES,
     compiled,
@@ -21,6 +34,7 @@ from headgate.plan.world import Origin
 from headgate.resources.registry import TRAFFIC_SPLIT
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
+ADDRESS = {"addresses": [{"value": "127.0.0.10"}]}
 
 
 def identity(name: str) -> str:
@@ -236,3 +250,51 @@ def test_a_change_of_retries_is_a_change_of_requests(tmp_path):
         "now retries: up to 2, on 503, reset, at most 20% of the active requests",
         "now limit of requests: 9",
     )
+
+
+def outside(name: str = "api", hostname: str = "a.example.com", **spec: Any) -> str:
+    return manifest(external_backend(name, hostname, **spec))
+
+
+EDGE = manifest(gateway("edge", listener(80), listener(5432, "tcp", protocol="TCP"), status=ADDRESS))
+REWRITE = {"type": "URLRewrite", "urlRewrite": {"hostname": "own.example.com"}}
+COPY = {"type": "RequestMirror", "requestMirror": {"backendRef": external_ref("api")}}
+AUTH = {"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP", "backendRef": external_ref("api"), "http": {}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("TCPRoute", {"backendRefs": [external_ref("api")]}),
+        ("HTTPRoute", {"backendRefs": [external_ref("api")], "filters": [REWRITE]}),
+        ("HTTPRoute", {"backendRefs": [external_ref("other")], "filters": [COPY]}),
+        ("HTTPRoute", {"backendRefs": [external_ref("other")], "filters": [AUTH]}),
+    ],
+)
+def test_requests_to_a_server_outside_move_with_its_dns_name(tmp_path: Path, kind: str, rule: Object) -> None:
+    parents = [{"name": "edge", "sectionName": "tcp" if kind == "TCPRoute" else "http"}]
+    base = [EDGE, outside("other", "other.example.com"), manifest(route("out", rule, parents=parents, kind=kind))]
+    (change, *more) = planned(tmp_path, [*base, outside()], [*base, outside(hostname="b.example.com")]).requests
+    assert more == []
+    (message,) = change.change_messages
+    assert message.endswith(": DNS name a.example.com -> b.example.com")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"backendRefs": [external_ref("api")]}, "default/api.xbackend:443: protocol http -> http2"),
+        (
+            {"backendRefs": [external_ref("other")], "filters": [COPY]},
+            "default/api.xbackend:443: protocol http -> http2",
+        ),
+        (
+            {"backendRefs": [external_ref("other")], "filters": [AUTH]},
+            "external authorization: default/api.xbackend:443 over HTTP -> default/api.xbackend:443 over HTTP/2",
+        ),
+    ],
+)
+def test_another_protocol_of_a_server_outside_is_named(tmp_path: Path, rule: Object, message: str) -> None:
+    base = [EDGE, outside("other", "other.example.com"), manifest(route("out", rule, parents=[{"name": "edge"}]))]
+    (change,) = planned(tmp_path, [*base, outside()], [*base, outside(protocol="H2C")]).requests
+    assert change.change_messages == (message,)

@@ -74,7 +74,7 @@ class TriedRoute(Value, frozen=True, kw_only=True):
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set. A Gateway calls them with `tls`.
+    """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set. A Gateway calls them with `tls`. `protocol` is that of the target.
 
     If `status` is set, the proxy answers the requests with this status, because of `reason`; some have a `message` for users.
     `redirect` is that of the share's backend.
@@ -90,6 +90,7 @@ class Portion(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     pod: Endpoint | None = None
     tls: BackendTls | None = None
+    protocol: Protocol | None = None
 
 
 class Decision(Value, frozen=True, kw_only=True):
@@ -337,9 +338,10 @@ def _portion(
         return Portion(share=fraction, status=status, reason=REDIRECTED, filters=filters, redirect=share.redirect)
     if isinstance(share, Broken):
         return Portion(share=fraction, status=share.status, reason=share.reason)
-    endpoints = len(ready.get(share.ref, ()))
-    portion = Portion(share=fraction, ref=share.ref, endpoints=endpoints, filters=share.filters, tls=share.tls)
-    return portion if endpoints else structs.replace(portion, status=UNAVAILABLE, reason=NO_ENDPOINTS)
+    portion = Portion(share=fraction, ref=share.ref, filters=share.filters, tls=share.tls, protocol=share.protocol)
+    if endpoints := len(ready.get(share.ref, ())):
+        return structs.replace(portion, endpoints=endpoints)
+    return structs.replace(portion, status=UNAVAILABLE, reason=NO_ENDPOINTS)
 
 
 def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:

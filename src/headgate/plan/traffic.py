@@ -19,7 +19,7 @@ from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
 from headgate.model.sanitizing import NOT_FOUND
 from headgate.plan.route_lists import ListedRoute, RouteDifference, differences, rules
-from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
+from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, external_name, treatment_of
 from headgate.resources.inspect import Answer
 from headgate.resources.meta import Value
 from headgate.shared_map import replaced
@@ -92,7 +92,7 @@ class _Side(NamedTuple):
 
 
 class _Context(NamedTuple):
-    """The ready endpoints of both meshes, the Service ports that have some in one mesh only, and the limit of the search."""
+    """The ready endpoints of both meshes, the Service ports that have some in one mesh only or another DNS name, and the limit of the search."""
 
     ready: tuple[Ready, Ready]
     changed: set[PortRef]
@@ -102,7 +102,7 @@ class _Context(NamedTuple):
 def request_classes(before: Mesh, after: Mesh, work: Work | None = None) -> Iterator[RequestClass]:
     """Yield the classes of requests whose treatment differs, sorted by entry. Raises Exhausted if `work` does not suffice."""
     old, new = _ready(before), _ready(after)
-    changed = {ref for ref in old.keys() | new.keys() if bool(old.get(ref)) != bool(new.get(ref))}
+    changed = {ref for ref in old.keys() | new.keys() if _presence(old, ref) != _presence(new, ref)}
     context = _Context((old, new), changed, work)
     yield from _at_services(before, after, context)
     ports, later = (
@@ -115,6 +115,10 @@ def request_classes(before: Mesh, after: Mesh, work: Work | None = None) -> Iter
 
 def _ready(mesh: Mesh) -> Ready:
     return {entry.ref: entry.ready for entry in mesh.endpoints}
+
+
+def _presence(ready: Ready, ref: PortRef) -> tuple[bool, str]:
+    return bool(ready.get(ref)), external_name(ready, ref)
 
 
 def _callees(routes: Iterable[Route]) -> Iterator[PortRef]:

@@ -18,7 +18,10 @@ Ready = Mapping[PortRef, Sequence[Endpoint]]
 
 
 class ReceivedShare(Value, frozen=True, kw_only=True):
-    """A share of the requests that reach a Service port, or that the proxy answers with a `status`."""
+    """A share of the requests that reach a Service port, or that the proxy answers with a `status`.
+
+    `address` is the DNS name of a server outside the mesh. Without a `protocol`, the port's own applies.
+    """
 
     share: Fraction
     ref: PortRef | None = None
@@ -27,6 +30,8 @@ class ReceivedShare(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     tls: BackendTls | None = None
     redirect: Redirect | None = None
+    protocol: Protocol | None = None
+    address: str = ""
 
     @property
     def name(self) -> str:
@@ -38,17 +43,19 @@ class ReceivedShare(Value, frozen=True, kw_only=True):
 
 
 class MirrorShare(Value, frozen=True, kw_only=True):
-    """The fraction of the requests whose copies reach a Service port."""
+    """The fraction of the requests whose copies reach a Service port, with the fields of `ReceivedShare`."""
 
     share: Fraction
     ref: PortRef
     tls: BackendTls | None = None
+    protocol: Protocol | None = None
+    address: str = ""
 
 
 class Treatment(Value, frozen=True, kw_only=True):
     """All that a proxy does with the requests of a route, except for numbers and addresses of pods.
 
-    `protocol` is that of the port. `matched_prefix` is set if a filter replaces the matched prefix of the path. `resilience` has
+    `protocol` is that of the port. `auth_address` is the DNS name of an authorization server outside the mesh. `matched_prefix` is set if a filter replaces the matched prefix of the path. `resilience` has
     the settings about failures of endpoints, in words.
     """
 
@@ -57,6 +64,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     redirect: Redirect | None = None
     cors: Cors | None = None
     external_auth: ExternalAuth | None = None
+    auth_address: str = ""
     session: PersistentSession | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
@@ -79,6 +87,11 @@ def answered_by_proxy(status: int, reason: str = "") -> Treatment:
     return Treatment(receivers=(ReceivedShare(share=Fraction(1), status=status, reason=reason),))
 
 
+def external_name(ready: Ready, ref: PortRef) -> str:
+    """Return the DNS name that proxies resolve for a Service port or server outside the mesh; empty for one in the mesh."""
+    return next((endpoint.address for endpoint in ready.get(ref, ()) if endpoint.resolved), "")
+
+
 def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP) -> Treatment:
     """Return how a route treats its requests. A share with no ready endpoint is answered with 503."""
     portions = shares(route, {target.ref: tuple(ready.get(target.ref, ())) for target in route.split.targets})
@@ -91,6 +104,8 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
             filters=portion.filters,
             tls=portion.tls,
             redirect=portion.redirect,
+            protocol=portion.protocol,
+            address=external_name(ready, portion.ref) if portion.ref else "",
         )
         for portion in portions
         if portion.share
@@ -102,6 +117,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         redirect=route.redirect,
         cors=route.cors,
         external_auth=route.external_auth,
+        auth_address=external_name(ready, route.external_auth.ref) if route.external_auth else "",
         session=route.session,
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
@@ -113,14 +129,14 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
 
 
 def _order(receiver: ReceivedShare) -> tuple[str, str]:
-    return receiver.name, repr((receiver.filters, receiver.redirect, receiver.tls))
+    return receiver.name, repr((receiver.filters, receiver.redirect, receiver.tls, receiver.protocol))
 
 
 def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
     """Return the receivers with one item for equal ones; the shares of equal ones add up."""
-    united: dict[tuple[object, ...], ReceivedShare] = {}
+    united: dict[ReceivedShare, ReceivedShare] = {}
     for receiver in receivers:
-        key = receiver.ref, receiver.status, receiver.reason, receiver.filters, receiver.redirect, receiver.tls
+        key = structs.replace(receiver, share=Fraction())
         before = united[key].share if key in united else Fraction()
         united[key] = structs.replace(receiver, share=before + receiver.share)
     return list(united.values())
@@ -128,13 +144,23 @@ def _united(receivers: Sequence[ReceivedShare]) -> list[ReceivedShare]:
 
 def _copies(route: Route, ready: Ready) -> Sequence[MirrorShare]:
     by_backend: dict[PortRef, Fraction] = {}
-    tls: dict[PortRef, BackendTls | None] = {}
+    called: dict[PortRef, Target] = {}
     for mirror in route.mirrors:
         targets = tuple(target for target in mirror.targets if ready.get(target.ref))
         for target, share in copies(structs.replace(mirror, targets=targets)):
             by_backend[target.ref] = by_backend.get(target.ref, Fraction()) + share
-            tls[target.ref] = target.tls
-    return [MirrorShare(ref=ref, share=share, tls=tls[ref]) for ref, share in sorted(by_backend.items()) if share]
+            called[target.ref] = target
+    return [
+        MirrorShare(
+            ref=ref,
+            share=share,
+            tls=called[ref].tls,
+            protocol=called[ref].protocol,
+            address=external_name(ready, ref),
+        )
+        for ref, share in sorted(by_backend.items())
+        if share
+    ]
 
 
 def _matched_prefix(route: Route) -> str:

@@ -11,13 +11,12 @@ from headgate import formatting
 from headgate.compiler.explain import auth_words, filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
 from headgate.model import cors, edge_tls, sessions
-from headgate.model.edge_tls import BackendTls
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
 from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
 from headgate.plan.traffic import NO_SUCH_PORT, Entry
-from headgate.plan.treatment import Treatment
+from headgate.plan.treatment import MirrorShare, ReceivedShare, Treatment
 
 ALL_REQUESTS, OTHER_REQUESTS = "all requests", "all other requests"
 _SCHEMES = {False: "http", True: "https"}
@@ -159,22 +158,32 @@ def changes(before: Treatment, after: Treatment) -> Iterator[str]:
     elif before.sticky != after.sticky and before.shares == after.shares:
         yield "users: some move to other backends"
     yield from _filters(before, after)
-    yield from _tls(before, after)
+    yield from _servers(before, after)
 
 
-def _tls_of(treatment: Treatment) -> Mapping[str, BackendTls | None]:
-    """Return the TLS of each backend that gets requests or copies."""
-    copied = {str(mirror.ref): mirror.tls for mirror in treatment.mirrors}
-    return copied | {str(receiver.ref): receiver.tls for receiver in treatment.receivers if receiver.ref}
+def _calls(treatment: Treatment) -> Mapping[str, MirrorShare | ReceivedShare]:
+    """Return how each backend is called that gets requests or copies."""
+    copied: dict[str, MirrorShare | ReceivedShare] = {str(mirror.ref): mirror for mirror in treatment.mirrors}
+    return copied | {str(receiver.ref): receiver for receiver in treatment.receivers if receiver.ref}
 
 
-def _tls(before: Treatment, after: Treatment) -> Iterator[str]:
-    """Yield a line for each backend that is called with other TLS."""
-    old, new = map(_tls_of, (before, after))
+def _servers(before: Treatment, after: Treatment) -> Iterator[str]:
+    """Yield a line for each backend with another DNS name, or that is called over another protocol or with other TLS."""
+    old, new = map(_calls, (before, after))
     for name in sorted(old.keys() & new.keys()):
-        if old[name] != new[name]:
-            texts = (edge_tls.backend_words(tls) if tls else "no TLS by a policy" for tls in (old[name], new[name]))
+        was, now = old[name], new[name]
+        if was.address != now.address:
+            yield f"{name}: {_dns_names(was.address, now.address)}"
+        if was.protocol != now.protocol:
+            texts = (share.protocol.value if share.protocol else "that of the port" for share in (was, now))
+            yield f"{name}: protocol {' -> '.join(texts)}"
+        if was.tls != now.tls:
+            texts = (edge_tls.backend_words(share.tls) if share.tls else "no TLS by a policy" for share in (was, now))
             yield f"{name}: {' -> '.join(texts)}"
+
+
+def _dns_names(before: str, after: str) -> str:
+    return f"DNS name {before or 'none'} -> {after or 'none'}"
 
 
 def _policies(before: Treatment, after: Treatment) -> Iterator[str]:
@@ -184,6 +193,8 @@ def _policies(before: Treatment, after: Treatment) -> Iterator[str]:
         yield f"CORS: {_cors(before)} -> {_cors(after)}"
     if before.external_auth != after.external_auth:
         yield f"external authorization: {_auth(before)} -> {_auth(after)}"
+    elif before.auth_address != after.auth_address:
+        yield f"external authorization: {_dns_names(before.auth_address, after.auth_address)}"
     if before.session != after.session:
         yield f"sessions: {_sessions(before)} -> {_sessions(after)}"
 
