@@ -28,10 +28,12 @@ from tests.plan.manifests import (
     workload,
 )
 
+from headgate.kinds import GATEWAY
 from headgate.model.identities import spiffe_id
 from headgate.plan.lines import access_line, summary
 from headgate.plan.world import Origin
-from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.meta import Key
+from headgate.resources.registry import BACKEND, TRAFFIC_SPLIT
 
 V1, V2 = "default/v1:8080", "default/v2:8080"
 ADDRESS = {"addresses": [{"value": "127.0.0.10"}]}
@@ -278,6 +280,21 @@ def test_requests_to_a_server_outside_move_with_its_dns_name(tmp_path: Path, kin
     assert more == []
     (message,) = change.change_messages
     assert message.endswith(": DNS name a.example.com -> b.example.com")
+    assert change.causes == (Origin(object=BACKEND.key("default", "api"), field="spec"),)
+
+
+def test_a_default_gateway_is_the_cause_of_requests_to_the_routes_that_it_gets(tmp_path: Path) -> None:
+    """GEP-3793: a route with useDefaultGateways does not change when a Gateway becomes a default one."""
+    base = [
+        SERVICES,
+        manifest(route("out", {"backendRefs": [external_ref("api")]}, parents=[], useDefaultGateways="All")),
+        outside(),
+    ]
+    edges = [
+        manifest(gateway("edge", listener(80), status=ADDRESS, **scope)) for scope in ({}, {"defaultScope": "All"})
+    ]
+    (change,) = planned(tmp_path, [*base, edges[0]], [*base, edges[1]]).requests
+    assert change.causes == (Origin(object=Key(GATEWAY, "Gateway", "default", "edge"), field="spec"),)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from msgspec import structs
 
 from headgate.compiler.explain import auth_words
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import group_key
-from headgate.kinds import SPECS
+from headgate.compiler.references import external_service, group_key
+from headgate.kinds import GATEWAY, SPECS
 from headgate.matching.conditions import UNAMBIGUOUS
 from headgate.matching.undecided import Work
 from headgate.model.routing import PortRef, Route
@@ -24,11 +24,11 @@ from headgate.plan.world import GatewayProxy, Origin, World
 from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
-from headgate.resources.registry import ENDPOINT_SLICE, POD, SERVICE, TRAFFIC_SPLIT, WORKLOADS
+from headgate.resources.registry import BACKEND, ENDPOINT_SLICE, POD, SERVICE, TRAFFIC_SPLIT, WORKLOADS
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
-_OF_BACKENDS = frozenset(kind.kind for kind in (SERVICE, ENDPOINT_SLICE, *WORKLOADS, POD))
+_OF_BACKENDS = frozenset(kind.kind for kind in (BACKEND, SERVICE, ENDPOINT_SLICE, *WORKLOADS, POD))
 
 
 class ReceiverShare(Answer, frozen=True, kw_only=True):
@@ -250,7 +250,7 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
 
 
 def _route_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
-    """Yield the changed objects that define the routes of a class; without any, those of their backends."""
+    """Yield the changed objects that define the routes of a class; without any, those of their backends, or the Gateway."""
     fields: dict[Key, str] = {}
     for route in (request_class.new_route, request_class.old_route):
         for key, field in _defining(route) if route else ():
@@ -272,18 +272,21 @@ def _defining(route: Route) -> Iterator[tuple[Key, str]]:
 
 
 def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
-    services = {
-        receiver.ref.service
-        for treatment in (request_class.before, request_class.after)
-        for receiver in treatment.receivers
-        if receiver.ref
-    } | {request_class.entry.name}
-    names = {key: f"{key.namespace}/{key.name}" for key in sorted(world.changed) if key.kind in _OF_BACKENDS}
-    yield from dict.fromkeys(
+    entry = request_class.entry
+    routes = [route for route in (request_class.old_route, request_class.new_route) if route]
+    services = {ref.service for route in routes for ref in route.callees} | {entry.name}
+    names = {
+        key: external_service(key) if key.kind == BACKEND.kind else f"{key.namespace}/{key.name}"
+        for key in sorted(world.changed)
+        if key.kind in _OF_BACKENDS
+    }
+    causes = dict.fromkeys(
         world.cause(key, "spec")
         for key, name in names.items()
         if any(name == service or name.startswith(f"{service}-") for service in services)
     )
+    at = Key(GATEWAY, entry.kind, *entry.name.split("/"))
+    yield from causes or ([world.cause(at, "spec")] if at in world.changed else [])
 
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
