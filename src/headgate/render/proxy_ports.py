@@ -275,7 +275,7 @@ def _of_service(table: RouteTable, front: Frontend, domain: str, address: str) -
     owner = SERVICE.key(*table.ref.service.split("/"))
     port = ProxyPort(owner=owner, port=table.ref.port, address=address, protocol=table.protocol)
     if not table.protocol.is_http:
-        return structs.replace(port, connections=table.routes[0])
+        return structs.replace(port, connections=without_tls(table.routes[0]))
     spelled = (name for name, number in authorities(front, domain) if number == table.ref.port)
     names = tuple(dict.fromkeys(name.removesuffix(f":{table.ref.port}") for name in spelled))
     host = PortHost(owner=owner, where=port.where, names=names, routes=tuple(map(_rendered, table.routes)))
