@@ -103,9 +103,11 @@ def _copies(
         targets = [target for target in mirror.targets if ready[target.ref]]
         whole = served * Fraction(mirror.numerator, mirror.denominator)
         parts = [whole * Fraction(item.weight, sum(target.weight for target in targets)) for item in targets]
-        copies[names.mirror(mirror.ref, mirror.split, by=mirror.by)] += (
-            parts if _are_apart(mesh, targets, ready) else [sum(parts, Fraction())]
-        )
+        clusters = [(target.protocol, part) for target, part in zip(targets, parts, strict=True)]
+        if not _are_apart(mesh, targets, ready):
+            clusters = [(mirror.targets[0].protocol, sum(parts, Fraction()))]
+        for protocol, part in clusters:
+            copies[names.mirror(mirror.ref, mirror.split, by=mirror.by, protocol=protocol)].append(part)
         for target, part in zip(targets, parts, strict=True):
             for endpoint in ready[target.ref]:
                 copied[name_of(endpoint)].append(part / len(ready[target.ref]))

@@ -12,6 +12,7 @@ gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>
 mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
 mirror/<namespace>/<service>/<port>/by/<namespace>/<name> cluster for the mirror of a split (its annotation)
+mirror/.../<protocol>                                  mirror cluster of backends with a protocol of their own, such as XBackends
 mirror/.../from/gateway/<namespace>/<gateway>/<port>   mirror cluster of a Gateway port that calls backends with TLS
 mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
 auth/<namespace>/<service>/<port>                      cluster of an authorization server that is called over HTTP
@@ -82,7 +83,7 @@ MIRROR = "mirror/"
 _MATCH = "match"
 _BY = "/by/"
 _FROM, _TO = "/from/", "/to/"
-_MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)(?:(?:{_FROM}|{_TO}).+)?")
+_MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)(?:/[^/]+)?(?:(?:{_FROM}|{_TO}).+)?")
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
 _RULE = re.compile(r"(?:^|/)(?:route|gateway|gateway-udp)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
@@ -181,15 +182,18 @@ def secured(name: str, ref: RouteParent) -> str:
     return f"{name}{_FROM}{parent(ref)}"
 
 
-def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> str:
+def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None, protocol: Protocol | None = None) -> str:
     """Return the name of the mirror cluster of a Service port; with `split`, for requests that its groups match.
 
-    With `by`, it is that of the mirror of this split, which rules do not share.
+    With `by`, it is that of the mirror of this split, which rules do not share. With `protocol`, it is that of targets with
+    a protocol of their own: routes of different kinds may call one server over different protocols.
     """
     name = f"{MIRROR}{ref.service}/{ref.port}"
     if by:
-        return f"{name}{_BY}{by.namespace}/{by.name}"
-    return name + (f"/{split.namespace}/{split.name}" if split else "")
+        name += f"{_BY}{by.namespace}/{by.name}"
+    elif split:
+        name += f"/{split.namespace}/{split.name}"
+    return f"{name}/{protocol.value}" if protocol else name
 
 
 def external_auth(ref: PortRef, *, grpc: bool) -> str:

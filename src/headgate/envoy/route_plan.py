@@ -235,22 +235,24 @@ class Planner:
         one random number for all mirrors of a request, so one request may be mirrored twice and another not at all.
         """
         for mirror in (mirror for mirror in route.mirrors if mirror.numerator):
-            name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
-            if any(target.tls for target in mirror.targets):
-                name = names.secured(name, self._parent)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
+                name = self._mirror_name(mirror, mirror.targets[0])
                 self._need_mirror(mirror, name, mirror.targets, spoken.pop())
                 host = _hostname(mirror.targets[0])
                 yield MirrorPlan(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator, host=host)
                 continue
             for target, part in copies(mirror):
-                backend_name = names.backend_mirror(name, target.ref.service)
+                backend_name = names.backend_mirror(self._mirror_name(mirror, target), target.ref.service)
                 self._need_mirror(mirror, backend_name, [target], self._protocol(target))
                 host = _hostname(target)
                 yield MirrorPlan(
                     cluster=backend_name, numerator=part.numerator, denominator=part.denominator, host=host
                 )
+
+    def _mirror_name(self, mirror: Mirror, target: Target) -> str:
+        name = names.mirror(mirror.ref, mirror.split, by=mirror.by, protocol=target.protocol)
+        return names.secured(name, self._parent) if any(each.tls for each in mirror.targets) else name
 
     def _need_mirror(self, mirror: Mirror, name: str, targets: Sequence[Target], protocol: Protocol) -> None:
         cluster = ClusterPlan(

@@ -23,8 +23,12 @@ from tests.make.values import compiled
 
 from headgate.compiler.explain import auth_words
 from headgate.compiler.report import Compiled
+from headgate.envoy.names import GatewayRef
+from headgate.envoy.route_filters import ListenerInfo
+from headgate.envoy.route_plan import Planner
 from headgate.errors import Cause
 from headgate.model.routing import Protocol, Route
+from headgate.plane.status.findings import dropped_copies
 from headgate.resources.gateway_api.backend import backend_causes
 from headgate.resources.registry import BACKEND
 
@@ -195,6 +199,29 @@ def test_a_route_whose_authorization_server_can_not_be_verified_says_so_and_answ
     (parent,) = result.report.parents
     refs = next(condition for condition in parent.conditions if condition.type == "ResolvedRefs")
     assert (refs.status, refs.reason) == (False, "UnsupportedProtocol")
+
+
+def test_each_kind_of_route_mirrors_to_one_server_over_its_own_protocol() -> None:
+    copy = {"type": "RequestMirror", "requestMirror": {"backendRef": external_ref("api")}}
+    rule = {"backendRefs": [external_ref("other")], "filters": [copy]}
+    backends = external_backend("api", HOST), external_backend("other", HOST)
+    parents = [{"name": "edge"}]
+    both = [
+        route(kind.lower(), rule, parents=parents, kind=kind, hostnames=[f"{kind.lower()}.example"])
+        for kind in ("HTTPRoute", "GRPCRoute")
+    ]
+    mesh = compiled(EDGE, *backends, *both).mesh
+    (port,) = mesh.gateways
+    planner = Planner(GatewayRef("default/edge", 8000), {entry.ref: entry.ready for entry in mesh.endpoints})
+    planned = planner.plan_routes(port.routes, ListenerInfo(scheme="http", port=8000))
+    mirrored = {plan.origin.split()[0]: plan.mirrors[0].cluster for plan in planned}
+    assert {kind: planner.clusters[name].protocol for kind, name in mirrored.items()} == {
+        "HTTPRoute": Protocol.HTTP,
+        "GRPCRoute": Protocol.HTTP2,
+    }
+    for kind, name in mirrored.items():
+        (finding,) = dropped_copies(mesh, {name: 1})
+        assert finding.about.kind == kind
 
 
 def test_a_reference_to_another_namespace_needs_a_grant_for_xbackends() -> None:

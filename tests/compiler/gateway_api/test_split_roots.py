@@ -7,7 +7,7 @@ from tests.make.objects import Object, backed_service, gateway, headgate_keys, r
 from tests.make.values import compiled
 
 from headgate.envoy import names
-from headgate.model.routing import PortRef
+from headgate.model.routing import PortRef, Protocol
 from headgate.resources.meta import Key
 
 SERVICES = [
@@ -67,12 +67,15 @@ def test_the_cluster_of_a_splits_mirror_is_not_that_of_rules():
     ref = PortRef("default/v2", 8080)
     name = names.mirror(ref, by=BY)
     secured = names.secured(name, names.GatewayRef("default/edge", 80))
-    for cluster in (name, secured, names.backend_mirror(name, "a/b"), names.backend_mirror(secured, "a/b")):
+    own = names.mirror(ref, by=BY, protocol=Protocol.HTTP2)
+    parts = [names.backend_mirror(each, "a/b") for each in (name, own, secured)]
+    for cluster in (name, own, secured, *parts):
         assert (names.parse(cluster), names.mirroring_split(cluster)) == (ref, "default/web")
     rules = [
         names.mirror(ref),
         names.mirror(ref, Key("", "", "by", "x")),
+        names.mirror(ref, protocol=Protocol.HTTP2),
         names.backend_mirror(names.mirror(ref), "a/b"),
         names.secured(names.mirror(ref), names.GatewayRef("default/edge", 80)),
     ]
-    assert [names.mirroring_split(rule_name) for rule_name in rules] == [""] * 4
+    assert [names.mirroring_split(rule_name) for rule_name in rules] == [""] * 5

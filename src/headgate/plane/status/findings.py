@@ -143,8 +143,12 @@ def all_routes(mesh: Mesh) -> Iterator[Route]:
 
 
 def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
-    name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
-    return sum(count for cluster, count in counts.items() if names.is_part_of_mirror(name, cluster))
+    named = {
+        names.mirror(mirror.ref, mirror.split, by=mirror.by, protocol=target.protocol) for target in mirror.targets
+    }
+    return sum(
+        count for cluster, count in counts.items() if any(names.is_part_of_mirror(name, cluster) for name in named)
+    )
 
 
 def _message(mirror: Mirror, count: int) -> str:
