@@ -22,6 +22,9 @@ PORTABLE = [
     "a{2}b{2,}",
     "(a+)?",
     "/[a-z]+/.*",
+    r"\(|\||a",
+    "[(|]|a",
+    "^(a|b|)$",
 ]
 """Those of the document's examples, and further ones."""
 
@@ -47,6 +50,12 @@ def test_expressions_of_the_subset_are_portable_and_valid_in_envoy(pattern: str)
         ("a{,2}", "'{,2}' is an extension"),
         ("[[:alpha:]]", "is an extension"),
         ("[]a]", "is an extension"),
+        ("(|/.*)", "an alternative at '(|/.' is empty"),
+        ("a||b", "an alternative at '||b' is empty"),
+        ("(a||b)", "is empty"),
+        ("|a", "an alternative at '|a' is empty"),
+        ("a|", "an alternative at 'a|' is empty"),
+        ("()", "an alternative at '()' is empty"),
         ("ä", "printable"),
         ("a\nb", "printable"),
     ],
