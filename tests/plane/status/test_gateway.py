@@ -366,6 +366,14 @@ def test_a_backend_outside_has_a_status_at_each_parent_and_keeps_those_of_other_
     failing = backend_status(backend, structs.replace(report, findings=(fault,)), inputs)
     assert failing
     assert failing["parents"][2]["conditions"][0]["reason"] == "UnsupportedValue"
+    unresolved = Finding(key, Reason.NAME_NOT_RESOLVED, "spec.hostname", "not resolved")
+    failing = backend_status(backend, structs.replace(report, findings=(unresolved,)), inputs)
+    assert failing
+    conditions = failing["parents"][2]["conditions"]
+    assert [(row["status"], row["reason"]) for row in conditions[1:]] == [
+        ("True", "ResolvedRefs"),
+        ("False", "NameNotResolved"),
+    ]
     assert backend_status(backend, structs.replace(report, generation=2), inputs) is None
 
 

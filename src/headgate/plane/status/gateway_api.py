@@ -17,6 +17,7 @@ from headgate.plane.status.conditions import (
     gateway_ports,
     ports_of,
     programmed,
+    programmed_condition,
     refs_of,
     timed_rows,
 )
@@ -25,6 +26,7 @@ from headgate.resources.gateway_api.features import OF_MESH, SUPPORTED
 from headgate.resources.gateway_api.gateway import CONTROLLER, GROUP
 from headgate.resources.gateway_api.mesh import MESH_CONTROLLER
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
+from headgate.resources.inspect import Severity
 from headgate.resources.meta import Key, Object, generation_of, rows, status_of
 
 _PROGRAMMED = "Programmed"
@@ -260,8 +262,7 @@ def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 
     def entry(key: Key, parents: Sequence[ParentStatus]) -> Mapping[str, Any]:
         reference = _object(key)
-        progress = inputs.receipts.progress([port for parent in parents for port in ports_of(parent)])
-        held = structs.replace(programmed(progress, accepted=bool(judged[0].status)), type=PROGRAMMED_AT_PARENT)
+        held = structs.replace(_backend_programmed(report, parents, inputs.receipts), type=PROGRAMMED_AT_PARENT)
         old: Mapping[str, Any] = next((entry for entry in ours if entry.get("parentRef") == reference), {})
         return {
             "parentRef": reference,
@@ -275,6 +276,25 @@ def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
             by_parent[parent.parent].append(parent)
     room = max(0, MOST_PARENTS - len(foreign))
     return {**before, "parents": [*foreign, *(entry(key, by_parent[key]) for key in sorted(by_parent)[:room])]}
+
+
+def _backend_programmed(report: ObjectReport, parents: Sequence[ParentStatus], receipts: Receipts) -> StatusCondition:
+    """Return whether the proxies of all clients of some parents have an XBackend, and can call it."""
+    faults = [finding for finding in report.findings if finding.reason.condition is ConditionType.PROGRAMMED]
+    broken = [finding for finding in faults if finding.severity is not Severity.NOTE]
+    if broken:
+        return programmed_condition(broken[0].reason.value, joined(broken))
+    is_accepted = not any(finding.reason.condition is ConditionType.ACCEPTED for finding in report.findings)
+    states = [
+        programmed(
+            receipts.progress(
+                [port for parent in parents if parent.consumer == consumer for port in ports_of(parent)], consumer
+            ),
+            accepted=is_accepted,
+        )
+        for consumer in sorted({parent.consumer for parent in parents})
+    ]
+    return next((state for state in states if not state.status), states[0])
 
 
 def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
