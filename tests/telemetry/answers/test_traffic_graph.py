@@ -6,12 +6,14 @@ from tests.make.objects import (
     Object,
     backed_service,
     backend_ref,
+    grant,
     headgate_keys,
     http_route_group,
     meshed_pod,
     pod,
     route,
     rule,
+    service,
     service_parent,
     split,
 )
@@ -213,6 +215,26 @@ def test_a_graph_of_a_namespace_has_its_nodes_and_the_names_of_their_peers() -> 
     assert part.status.splits == ()
     inner = in_namespace(whole, "default", rig.world, rig.facts)
     assert (edges(inner), len(inner.status.splits)) == (edges(whole), 1)
+
+
+def test_a_graph_of_a_namespace_has_no_verdict_about_an_object_of_another_namespace() -> None:
+    """The verdict compares responses of another namespace's Services (R110)."""
+    target = backend_ref("copy", namespace="other")
+    mirroring = rule({"web": 1}, filters=[{"type": "RequestMirror", "requestMirror": {"backendRef": target}}])
+    worse = StatusCondition(type="headgate.dev/CopiesWorse", status=True, reason="MoreFailures", message="they fail")
+    key = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "web")
+    rig = Rig(
+        *mesh(route("web", mirroring, parents=[service_parent("web", 8080)])),
+        service("copy", port=8080, namespace="other"),
+        grant("mirrors", (key.group, "HTTPRoute", "default"), ("", "Service"), namespace="other"),
+        verdicts={key: (worse,)},
+    )
+    verdicts = {
+        namespace: [(mirror.verdict, mirror.message) for mirror in graph.status.mirrors]
+        for namespace in ("default", "other")
+        for graph in (in_namespace(rig.graph(), namespace, rig.world, rig.facts),)
+    }
+    assert verdicts == {"default": [("MoreFailures", "they fail")], "other": [("", "")]}
 
 
 def test_an_empty_graph_says_why() -> None:

@@ -39,7 +39,10 @@ def traffic_graph(name: str, reading: Reading, world: ObjectGraph, facts: MeshFa
 
 
 def in_namespace(graph: TrafficGraph, namespace: str, world: ObjectGraph, facts: MeshFacts) -> TrafficGraph:
-    """Return the part of a graph with the nodes of a namespace and their peers. It has only the names of peers elsewhere."""
+    """Return the part of a graph with the nodes of a namespace and their peers. It has only the names of peers elsewhere.
+
+    Mirrors of objects elsewhere have no verdict: it compares responses of Services elsewhere.
+    """
     status = graph.status
     inside = [node.namespace == namespace for node in status.nodes]
     edges = [edge for edge in status.edges if inside[edge.source] or inside[edge.target]]
@@ -70,7 +73,11 @@ def in_namespace(graph: TrafficGraph, namespace: str, world: ObjectGraph, facts:
                 for split in splits
             ),
             mirrors=tuple(
-                structs.replace(mirror, service=moved[mirror.service], target=moved[mirror.target])
+                structs.replace(
+                    mirror if mirror.object.namespace == namespace else structs.replace(mirror, verdict="", message=""),
+                    service=moved[mirror.service],
+                    target=moved[mirror.target],
+                )
                 for mirror in mirrors
             ),
         ),
