@@ -138,6 +138,17 @@ async def test_a_disconnected_proxy_of_a_deleted_pod_is_no_problem(rig: Inspecto
     assert (await rig.inspector.status()).status.healthy
 
 
+async def test_a_disconnected_proxy_is_a_problem_if_its_pod_outlives_its_deletion(rig: InspectorRig) -> None:
+    """The node of such a pod is cut off, and the proxy may still serve with old configuration."""
+    deleted = meshed_pod("server", "10.1.0.1")
+    deleted["metadata"]["deletionTimestamp"] = timestamp(NOW - 31)
+    rig.inspector.live_state.feed.snapshot.set(snapshot_of({SERVER_POD: deleted}))
+    rig.clients["sidecar/default/server"].leave()
+    status = rig.statuses()["sidecar/default/server"]
+    assert (status.serves, status.message) == (True, "the proxy has no xDS stream, and keeps its last configuration")
+    assert not (await rig.inspector.status()).status.healthy
+
+
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_proxy_has_the_wanted_versions_of_all_types_when_it_is_in_sync(rig: InspectorRig, *, holds: bool) -> None:
     if not holds:

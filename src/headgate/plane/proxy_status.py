@@ -23,7 +23,7 @@ from headgate.plane.status.findings import PROXY, Origin
 from headgate.resources import inspect
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.inspect import ProxyStatus, Refusal, ResourceType, Time
-from headgate.resources.meta import Key, timestamp
+from headgate.resources.meta import Key, epoch_seconds, timestamp
 from headgate.xds import fleet
 from headgate.xds.subscription import Rejection, Subscription
 
@@ -32,17 +32,18 @@ TYPES: Mapping[inspect.TypeName, TypeUrl] = dict(
 )
 _NAMES = {type_url: name for name, type_url in TYPES.items()}
 _VERSION_BYTES = 6
+REPORT_SECONDS = 30.0  # the longest time until a kubelet that acts reports that a pod has ended, after its grace period
 
 
 def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, now: float) -> ProxyStatus:
     """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch.
 
-    `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time.
+    `pod` is the pod of a sidecar. While it is being deleted, its proxy may end at any time (`presumed_ended_until`).
     """
     timestamps = proxy.timestamps
     current = tuple(proxy.rejections())
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
-    ends = is_ending(proxy, pod)
+    ends = now < presumed_ended_until(proxy, pod)
     state, message = _state(proxy, refusals, now)
     if ends:
         message = "its pod is being deleted"
@@ -61,9 +62,15 @@ def proxy_status(proxy: fleet.FleetProxy, pod: MeshPod | None, origin: Origin, n
     )
 
 
-def is_ending(proxy: fleet.FleetProxy, pod: MeshPod | None) -> bool:
-    """Return whether a proxy has no stream and its pod is being deleted. Its kubelet reports its end seconds later."""
-    return proxy.session is None and pod is not None and bool(pod.metadata.deletion_timestamp)
+def presumed_ended_until(proxy: fleet.FleetProxy, pod: MeshPod | None) -> float:
+    """Return until when (seconds since the epoch) a proxy without a stream is presumed to have ended; 0 for others.
+
+    The pod of such a proxy is being deleted, and its kubelet reports the end seconds later. A pod that exists long after its
+    deletionTimestamp, which includes the grace period, has a kubelet that does not act: the proxy may still serve.
+    """
+    if proxy.session or pod is None or not pod.metadata.deletion_timestamp:
+        return 0.0
+    return epoch_seconds(pod.metadata.deletion_timestamp) + REPORT_SECONDS
 
 
 def _state(proxy: fleet.FleetProxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:

@@ -20,6 +20,7 @@ from headgate.kinds import SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
+from headgate.plane import proxy_status
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
@@ -214,6 +215,23 @@ async def test_a_new_process_writes_the_status_of_a_changed_object_while_proxies
     assert await successor.programmed(WEB, says(message, 2)) == ("False", message)
 
 
+async def test_a_new_process_waits_for_the_proxy_of_a_deleted_pod(
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each proxy is disconnected at first; this one may reconnect too, and serves with old configuration until then."""
+    monkeypatch.setattr(proxy_status, "REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr(takeover, "TAKEOVER_SECONDS", 3600.0)
+    await delete_client(rig)
+    following = StatusRig(rig.store)
+    async with running(following.feed, following.credentials, following.loop):
+        await following.built()
+        following.fleet.assume_configured()
+        async with running(following.status):
+            await following.write(split("web", {"v1": 8, "v2": 2}))
+            await following.connect(GATEWAY.id)
+            assert await following.programmed(WEB, says(ONE, 2)) == ("False", ONE)
+
+
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wait for proxies that have to reconnect."""
@@ -292,19 +310,34 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
         await rig.programmed(key, says("3 of 3 proxies have the configuration"))
 
 
-async def test_a_disconnected_proxy_counts_until_its_pod_is_being_deleted(rig: StatusRig) -> None:
-    """Its Envoy may have ended, and the kubelet reports that later; rollouts wait for the condition."""
+async def delete_client(rig: StatusRig) -> None:
+    """Begin to delete the pod of the sidecar; it stays."""
+    pod = meshed_pod("client", "10.1.0.9")
+    held = {**pod["metadata"], "finalizers": ["example.org/held"]}
+    await rig.write({**pod, "metadata": held})
+    await rig.store.delete(key_of(pod))
+    await rig.built()
+
+
+async def test_a_disconnected_proxy_counts_until_its_pod_is_being_deleted_and_if_the_pod_stays(
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Envoy may have ended, and the kubelet reports that soon; rollouts wait for the condition.
+
+    A kubelet that is cut off reports nothing, and the Envoy of its pod serves with old configuration.
+    """
+    monkeypatch.setattr(proxy_status, "REPORT_SECONDS", 3600.0)
     await rig.write(split("web", {"v1": 8, "v2": 2}))
     rig.take(GATEWAY.id)
     rig.clients.pop(SIDECAR).leave()
     rig.fleet.notify()
     assert await rig.programmed(WEB, says(ONE, 2)) == ("False", ONE)
-    pod = meshed_pod("client", "10.1.0.9")
-    held = {**pod["metadata"], "finalizers": ["example.org/held"]}
-    await rig.write({**pod, "metadata": held})
-    await rig.store.delete(key_of(pod))
+    monkeypatch.setattr(writer, "LONGEST_WAIT_S", 0.01)
+    await delete_client(rig)
     text = "1 of 1 proxies have the configuration"
     assert await rig.programmed(WEB, says(text, 2)) == ("True", text)
+    monkeypatch.setattr(proxy_status, "REPORT_SECONDS", 0.0)
+    assert await rig.programmed(WEB, says(ONE, 2)) == ("False", ONE)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The first seconds of a new process, in which proxies of an earlier process reconnect."""
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from headgate.xds.fleet import Fleet, FleetProxy
 
@@ -19,11 +19,10 @@ class Takeover:
         self._awaited: Sequence[FleetProxy] = fleet.configured()
         self._end = time.monotonic() + TAKEOVER_SECONDS
 
-    def observe(self, serving: Container[str]) -> None:
-        """Stop waiting for proxies that have acknowledged everything, and for those that are gone or not `serving` (node IDs)."""
+    def observe(self) -> None:
+        """Stop waiting for proxies that have acknowledged everything, and for those that are gone."""
         proxies = self._fleet.proxies
-        remaining = (proxy for proxy in self._awaited if proxies.get(proxy.id) is proxy and proxy.id in serving)
-        self._awaited = [proxy for proxy in remaining if not proxy.settled()]
+        self._awaited = [proxy for proxy in self._awaited if proxies.get(proxy.id) is proxy and not proxy.settled()]
 
     def left(self) -> float:
         """Return the seconds for which such a status waits; 0 or less if it may be written now."""

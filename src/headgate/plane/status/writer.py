@@ -23,7 +23,7 @@ from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
-from headgate.plane.proxy_status import is_ending
+from headgate.plane.proxy_status import presumed_ended_until
 from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.certificate_expiry import certificate_expiry, next_change
 from headgate.plane.status.conditions import (
@@ -63,7 +63,7 @@ ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the
 MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
 COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
 MAX_COUNT_SECONDS = 5.0  # the longest wait while more and more routes are attached
-_LONGEST_WAIT_S = 24 * 3600.0  # the wall clock may be set meanwhile
+LONGEST_WAIT_S = 24 * 3600.0  # the wall clock may be set meanwhile
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -197,11 +197,11 @@ class StatusWriter:
         before = self._observation
         is_built = before is None or before.reports.compiled is not compiled
         reports = ReportIndex(compiled) if before is None or is_built else before.reports
-        receipts = await self._receipts()
+        self._takeover = self._takeover or Takeover(self._fleet)
+        self._takeover.observe()
+        receipts = await self._receipts(self._takeover.left())
         blocking = self._loop.mtls_migration.pending_proxies() if reports.migrating else ()
         incomplete_certificates = frozenset(self._incomplete_certificates(compiled))
-        self._takeover = self._takeover or Takeover(self._fleet)
-        self._takeover.observe(receipts.states)
         observation = self._observation = Observation(
             reports,
             receipts,
@@ -213,19 +213,25 @@ class StatusWriter:
         )
         self._queue.observe(observation)
         if change := next_change(compiled.mesh.gateways, time.time()):
-            self._queue.add(WriterStep.OBSERVATION, after=min(change - time.time(), _LONGEST_WAIT_S))
+            self._queue.add(WriterStep.OBSERVATION, after=min(change - time.time(), LONGEST_WAIT_S))
         if is_built:
             for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
             self._queue.touch(self._overwritten())
 
-    async def _receipts(self) -> Receipts:
-        """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies."""
+    async def _receipts(self, takeover: float) -> Receipts:
+        """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies.
+
+        During a takeover, which ends in `takeover` seconds, proxies of deleted pods count too: each proxy is disconnected at first.
+        """
         receipts, began, took = Receipts(cache=self._ack_states), time.monotonic(), 0.0
         pods = (self._feed.snapshot.get() or Snapshot()).pods
         for number, proxy in enumerate(self._fleet.configured(), 1):
-            if not is_ending(proxy, pods.get(pod_of(proxy.id))):
+            left = presumed_ended_until(proxy, pods.get(pod_of(proxy.id))) - time.time()
+            if left <= 0 or takeover > 0:
                 receipts.add(proxy)
+            if left > 0:
+                self._queue.add(WriterStep.OBSERVATION, after=min(takeover if takeover > 0 else left, LONGEST_WAIT_S))
             if number % BATCH == 0:
                 took += time.monotonic() - began
                 await asyncio.sleep(0)
