@@ -21,6 +21,7 @@ from headgate.api.aggregated_server import api_services, create_aggregated_app, 
 from headgate.api.certificate import CertificateFiles
 from headgate.api.computed_groups import Handlers
 from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header_config
+from headgate.api.inspect import watches
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
@@ -333,7 +334,9 @@ async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metr
             assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
 
 
-async def test_changes_are_streamed_through_the_api_server_to_users_that_may_watch(metrics: RegisteredMetrics) -> None:
+async def test_changes_are_streamed_through_the_api_server_to_users_that_may_watch(
+    metrics: RegisteredMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The API server itself decides about the verb `watch`, and about the selected name."""
     path = f"{INSPECT}/namespaces/watched/proxies"
     metrics.cluster.namespace("watched")
@@ -347,6 +350,9 @@ async def test_changes_are_streamed_through_the_api_server_to_users_that_may_wat
         first = await _event(stream)
         metrics.mesh.rows = [*metrics.mesh.rows[:3], proxy("watched", "w")]
         events = [first, await _event(stream)]
+        monkeypatch.setattr(watches, "MOST_OF_USER", 1)
+        code, text = await metrics.through("wanda", f"{path}/w?watch=1")
+        assert (code, "the user wanda watches 1 different paths" in str(text)) == (429, True)
     states = [
         (event["type"], event["object"]["metadata"]["name"], event["object"]["status"]["state"]) for event in events
     ]

@@ -29,7 +29,7 @@ from headgate.api.delegated_auth import (
     read_request_header_config,
 )
 from headgate.api.http_server import Server
-from headgate.api.resource_attributes import AUTHORIZE
+from headgate.api.resource_attributes import AUTHORIZE, USER
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
@@ -86,6 +86,7 @@ class _AggregatedApi:
             authorize = partial(self._authorizer.authorize, user, parsed.attributes)
             await authorize()
             setattr(request.state, AUTHORIZE, authorize)
+            setattr(request.state, USER, user.name)
             return await group.answer(self._handlers, request, parsed)
         await self._authorizer.authorize_path(user, path)
         if request.method not in ("GET", "HEAD"):

@@ -6,6 +6,8 @@ from headgate.resources.meta import Value
 
 AUTHORIZE = "authorize"
 """The name in the state of a request under which a server keeps a function that authorizes the request again, for streams."""
+USER = "user"
+"""The name in the state of a request under which a server keeps the name of the user, if there are several."""
 
 
 class ResourceAttributes(Value, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.api.inspect.inspect_fakes import FakeMesh, proxy
 from tests.embedded_api import TOKEN, AsgiClient
 
 from headgate.api.inspect import watches
+from headgate.api.inspect.traffic_graphs import TRAFFIC_GRAPHS
+from headgate.api.status import ApiError
 from headgate.errors import HeadgateError
 from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
@@ -214,6 +217,95 @@ async def test_watches_end_when_the_server_closes(watched: WatchedMesh) -> None:
         await take(events, 3)
         watched.app.state.closing.set()
         assert [event async for event in events] == []
+
+
+async def test_unknown_parameters_and_other_spellings_of_a_parameter_are_the_same_path(
+    watched: WatchedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MOST_PATHS", 1)
+    async with lines(watched.client, PROXIES) as events, lines(watched.client, f"{PROXIES}&any=1&window=5s") as more:
+        assert await take(events, 3) == await take(more, 3)
+    assert TRAFFIC_GRAPHS.parameters["window"]("") == TRAFFIC_GRAPHS.parameters["window"]("0.5m")
+
+
+async def test_watches_that_begin_together_share_the_first_computation_and_the_limit_counts_it(
+    watched: WatchedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "PERIOD_S", 3600.0)
+    monkeypatch.setattr(watches, "MOST_PATHS", 2)
+    begun, computable = Counter[str](), asyncio.Event()
+
+    async def watch(path: str) -> AsyncGenerator[bytes]:
+        async def read() -> watches.WatchedObjects:
+            begun[path] += 1
+            await computable.wait()
+            return watches.WatchedObjects(watched.mesh.proxies(), lambda row: (row.metadata.namespace,))
+
+        return await every.watch(path, read, watches.WatchRequest(watches.Form("", lambda obj: obj), {}))
+
+    every = watches.Watches()
+    tasks = [asyncio.create_task(watch(path)) for path in "abc" for _ in range(10)]
+    async with asyncio.timeout(60):
+        refused = await asyncio.gather(*tasks[20:], return_exceptions=True)
+        computable.set()
+        streams = await asyncio.gather(*tasks[:20])
+    assert {getattr(error, "code", 0) for error in refused} == {429}
+    assert begun == {"a": 1, "b": 1}
+    for stream in streams:
+        await stream.aclose()
+    await (await watch("c")).aclose()
+
+
+async def test_a_user_watches_a_limited_number_of_paths_and_other_users_more(
+    watched: WatchedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MOST_OF_USER", 1)
+
+    async def read() -> watches.WatchedObjects:
+        return watches.WatchedObjects(watched.mesh.proxies(), lambda row: (row.metadata.namespace,))
+
+    def watch(path: str, user: str) -> Awaitable[AsyncGenerator[bytes]]:
+        return every.watch(path, read, watches.WatchRequest(watches.Form("", lambda obj: obj), {}, user=user))
+
+    every = watches.Watches()
+    first = [
+        await watch("a", "jane"),
+        await watch("a", "jane"),
+        await watch("b", "joe"),
+        await watch("c", ""),
+        await watch("d", ""),
+    ]
+    with pytest.raises(ApiError, match="the user jane watches 1 different paths") as error:
+        await watch("b", "jane")
+    assert error.value.code == 429
+    for stream in first:
+        await stream.aclose()
+    await (await watch("b", "jane")).aclose()
+
+
+async def test_all_paths_are_computed_one_at_a_time(watched: WatchedMesh) -> None:
+    running, most, repeated = Counter[str](), [0], asyncio.Event()
+
+    async def watch(path: str) -> AsyncGenerator[bytes]:
+        async def read() -> watches.WatchedObjects:
+            running[path] += 1
+            if running[path] > 1:  # the first one does not wait
+                most.append(most[-1] + 1)
+                await asyncio.sleep(0)
+                most.append(most[-1] - 1)
+            if min(running[each] for each in "abc") > 3:
+                repeated.set()
+            return watches.WatchedObjects(watched.mesh.proxies(), lambda row: (row.metadata.namespace,))
+
+        return await every.watch(path, read, watches.WatchRequest(watches.Form("", lambda obj: obj), {}))
+
+    every = watches.Watches()
+    streams = [await watch(path) for path in "abc"]
+    async with asyncio.timeout(60):
+        await repeated.wait()
+    assert max(most) == 1
+    for stream in streams:
+        await stream.aclose()
 
 
 async def test_the_number_of_watched_paths_is_limited(watched: WatchedMesh, monkeypatch: pytest.MonkeyPatch) -> None:

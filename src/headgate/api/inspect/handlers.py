@@ -35,20 +35,6 @@ from headgate.resources.inspect import API_VERSION, GROUP
 from headgate.resources.request_spec import BadRequest
 
 _SHAPES = ("Table",)
-_OF_WATCHES = frozenset(
-    {
-        *(
-            WATCH,
-            "resourceVersion",
-            "resourceVersionMatch",
-            "timeoutSeconds",
-            "allowWatchBookmarks",
-            "sendInitialEvents",
-        ),
-        *("fieldSelector", "limit", "pretty"),
-    }
-)
-"""Parameters that do not change which objects a path has."""
 
 
 class InspectApi:
@@ -152,11 +138,9 @@ async def _watch(call: InspectCall, form: responses.Representation) -> Response:
         initial_end=first_events and bookmarks,
         seconds=min(seconds, LONGEST_S),
         authorize=call.authorize,
+        user=call.user,
     )
-    given = tuple(sorted((name, value) for name, value in query.multi_items() if name not in _OF_WATCHES))
-    of_selected = path.selected if resource.makes_selected else ""
-    watched = (resource.plural, path.namespace, path.name, of_selected, given)
-    lines = await call.sources.watches.watch(watched, read, options)
+    lines = await call.sources.watches.watch(call.watched, read, options)
     return StreamResponse(lines, call.sources.closing, media_type=responses.JSON)
 
 

@@ -4,7 +4,7 @@ Routing, discovery, OpenAPI, Tables and the attributes for RBAC derive from thes
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from headgate.api.exposition import Families
 from headgate.api.inspect.watches import Authorize, Identity, Watches
-from headgate.api.resource_attributes import AUTHORIZE, ResourceAttributes
+from headgate.api.resource_attributes import AUTHORIZE, USER, ResourceAttributes
 from headgate.api.status import ApiError
 from headgate.plane.inspector import Inspector
 from headgate.resources.inspect import GROUP, VERSION, ObjectName
@@ -54,6 +54,19 @@ class InspectCall(NamedTuple):
         return getattr(self.request.state, AUTHORIZE, None)
 
     @property
+    def user(self) -> str:
+        """The name of the user; empty where there is one user."""
+        name: str = getattr(self.request.state, USER, "")
+        return name
+
+    @property
+    def watched(self) -> Hashable:
+        """What distinguishes the objects of this path from those of other paths. Raises ApiError 400."""
+        path, resource = self.path, self.path.resource
+        given = [read(self.query.get(name, "")) for name, read in resource.parameters.items()]
+        return (resource.plural, path.namespace, path.name, path.selected if resource.makes_selected else "", *given)
+
+    @property
     def inspector(self) -> Inspector:
         """The inspector of the running mesh. Raises ApiError 501 without one."""
         if self.sources.inspector is None:
@@ -84,7 +97,8 @@ class InspectResource(NamedTuple):
 
     `create` answers a question, which is the body of the request, and stores nothing. The objects of a resource that
     `spans_namespaces` can also be requested without a namespace. `identity` distinguishes the objects of a list. If the
-    resource `makes_selected`, its `list` leaves out objects that the field selector of the path leaves out.
+    resource `makes_selected`, its `list` leaves out objects that the field selector of the path leaves out. `parameters` has the query
+    parameters on which `get` and `list` depend, each with the function that reads its text, empty without one, and raises ApiError 400.
     """
 
     plural: str
@@ -98,6 +112,7 @@ class InspectResource(NamedTuple):
     spans_namespaces: bool = False
     identity: Callable[[Any], Identity] = _name_of
     makes_selected: bool = False
+    parameters: Mapping[str, Callable[[str], Hashable]] = {}
     subresources: Mapping[str, Subresource] = {}
 
     @property

@@ -17,13 +17,16 @@ async def _get(call: InspectCall) -> Revision:
 async def _list(call: InspectCall) -> RevisionList:
     """Return the revisions for the parameters `group`, `kind`, `name` and `newest`. Raises ApiError 400."""
     group, kind, name = (call.query.get(field, "") for field in ("group", "kind", "name"))
-    newest = number_in(call.query.get("newest") or "0", "newest")
-    query = history.RevisionQuery(call.path.namespace, group, kind, name, newest)
+    query = history.RevisionQuery(call.path.namespace, group, kind, name, _newest(call.query.get("newest", "")))
     return history.revisions(call.inspector.live_state, query)
 
 
 async def _restoration(call: InspectCall) -> RevisionRestoration:
     return history.restoration(call.inspector.live_state, number_in(call.path.name), call.path.namespace)
+
+
+def _newest(text: str) -> int:
+    return number_in(text or "0", "newest")
 
 
 def number_in(text: str, field: str = "revision") -> int:
@@ -60,5 +63,6 @@ REVISIONS = InspectResource(
         ),
     ),
     spans_namespaces=True,
+    parameters={"group": str, "kind": str, "name": str, "newest": _newest},
     subresources={"restoration": Subresource("RevisionRestoration", RevisionRestoration, get=_restoration)},
 )

@@ -55,4 +55,5 @@ TRAFFIC_GRAPHS = InspectResource(
     ),
     spans_namespaces=True,
     makes_selected=True,
+    parameters={"window": _window},
 )

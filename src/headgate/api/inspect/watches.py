@@ -1,11 +1,13 @@
 """Watches of the inspect API: the objects of a path are computed at most once a second while clients watch it.
 
-All watchers of a path share its computation. A watcher gets what changed since the objects that it has, so a slow reader skips states.
+All watchers of a path share its computation, and all paths share a tenth of a processor. A watcher gets what changed since the objects that it has, so a slow reader skips states.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
@@ -19,9 +21,11 @@ from headgate.latest import Latest
 
 PERIOD_S = 1.0
 """The least number of seconds between two computations of a path."""
-REST = 9  # a computation is followed by a pause of this multiple of its time, so that it takes at most a tenth of a processor
+REST = 9  # a computation is followed by a pause of this multiple of its processor time, so that all take a tenth of a processor
 MOST_PATHS = 100
 """The number of paths, with their queries, that are watched at the same time."""
+MOST_OF_USER = 20
+"""The number of these that one user watches, on a cluster."""
 CHECK_S = 10.0
 """The time after which the permission of a watcher is checked again, as long as an allowed review is cached. Bookmarks follow."""
 LONGEST_S = 3600.0
@@ -78,6 +82,7 @@ class WatchRequest(NamedTuple):
 
     Events are sent of objects that `selects` accepts. `kind` has the fields of bookmarks besides metadata. With `initial_end`, a
     bookmark follows the first objects; with `bookmarks`, one after `CHECK_S` again and again. `authorize` checks the permission of the client.
+    `user` is its name, empty where there is one user.
     """
 
     form: Form
@@ -88,41 +93,70 @@ class WatchRequest(NamedTuple):
     initial_end: bool = False
     seconds: float = LONGEST_S
     authorize: Authorize | None = None
+    user: str = ""
+
+
+class _Turns:
+    """The turns in which all paths are computed: one at a time, with a pause in proportion to its processor time after each."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._rested = 0.0
+
+    async def take(self, read: Read) -> WatchedObjects:
+        """Compute the objects of a path when it is its turn."""
+        now = asyncio.get_running_loop().time
+        async with self._lock:
+            await asyncio.sleep(self._rested - now())
+            began = (
+                time.process_time()
+            )  # it is all of the process, also of threads, but not the wait for another server
+            try:
+                return await read()
+            finally:
+                self._rested = now() + REST * (time.process_time() - began)
 
 
 class _Poll:
     """The objects of a path while it is watched, and the lines that its watchers share."""
 
-    def __init__(self, read: Read, first: WatchedObjects) -> None:
+    def __init__(self, read: Read, turns: _Turns) -> None:
         self.watchers = 0
-        self.objects: Latest[WatchedObjects] = Latest(first)
-        self.failure: ApiError | None = None
+        self.objects: Latest[WatchedObjects] = Latest(NOTHING)
+        self.failure: HeadgateError | None = None
+        self._computed = asyncio.Event()
         self._read = read
+        self._turns = turns
         self._lines: dict[tuple[str, str], Sequence[tuple[Identity, bytes]]] = {}
         self.task = asyncio.create_task(self._run(), name="a watched path of the inspect API")
 
     async def _run(self) -> None:
-        """Compute the objects until canceled, or until that fails."""
-        loop = asyncio.get_running_loop()
-        pause = PERIOD_S
+        """Compute the objects until canceled, or until that fails. Only later computations wait for their turn, as a get has none."""
         try:
+            self.objects.set(await self._read())
+            self._computed.set()
             while True:
-                await asyncio.sleep(pause)
-                began = loop.time()
-                objects = await self._read()
+                await asyncio.sleep(PERIOD_S)
+                objects = await self._turns.take(self._read)
                 if objects.version != self.objects.get().version:
                     self._lines.clear()
                     self.objects.set(objects)
-                pause = max(PERIOD_S, REST * (loop.time() - began))
         except HeadgateError as error:
-            self._fail(error if isinstance(error, ApiError) else ApiError(503, str(error)))
+            self._fail(error)
         except Exception:  # noqa: BLE001  a bug ends the watches of one path, not the server
             _log.exception("bug: a watched path of the inspect API failed")
             self._fail(ApiError(500, "Internal error occurred: this is a bug in headgate; its log has the details"))
 
-    def _fail(self, error: ApiError) -> None:
+    def _fail(self, error: HeadgateError) -> None:
         self.failure = error
+        self._computed.set()
         self.objects.replace(self.objects.get())
+
+    async def first(self) -> None:
+        """Wait until the objects are computed. Raises HeadgateError."""
+        await self._computed.wait()
+        if self.failure:
+            raise self.failure
 
     def events(self, before: WatchedObjects, request: WatchRequest) -> bytes:
         """Return the events that lead from `before` to the current objects, as lines of JSON."""
@@ -147,48 +181,56 @@ class Watches:
 
     def __init__(self) -> None:
         self._polls: dict[Hashable, _Poll] = {}
-        self._first: dict[Hashable, asyncio.Task[WatchedObjects]] = {}
+        self._of_users: dict[str, Counter[Hashable]] = {}
+        self._turns = _Turns()
 
     async def watch(self, path: Hashable, read: Read, request: WatchRequest) -> AsyncGenerator[bytes]:
-        """Return a stream of events as lines of JSON. Raises HeadgateError, ApiError 429."""
-        first, poll = NOTHING, self._polls.get(path)
-        if poll is None or poll.failure:
-            if len(self._polls) >= MOST_PATHS:
-                raise ApiError(429, f"{MOST_PATHS} different paths of the inspect API are watched; close other watches")
-            first = await self._compute(path, read)
-        return self._stream(path, read, first, request)
+        """Return a stream of events as lines of JSON, once there are objects. Raises HeadgateError, ApiError 429."""
+        stream = self._stream(path, read, request)
+        await anext(stream)
+        return stream
 
-    async def _compute(self, path: Hashable, read: Read) -> WatchedObjects:
-        """Compute the objects of a path once for all clients that wait for its first ones."""
-        task = self._first.get(path)
-        if task is None:
-            task = self._first[path] = asyncio.create_task(read())
-            task.add_done_callback(lambda done: self._computed(path, done))
-        return await asyncio.shield(task)
-
-    def _computed(self, path: Hashable, done: asyncio.Task[WatchedObjects]) -> None:
-        del self._first[path]
-        if not done.cancelled():
-            done.exception()  # without a client that still waits, asyncio would log it as never retrieved
-
-    async def _stream(
-        self, path: Hashable, read: Read, first: WatchedObjects, request: WatchRequest
-    ) -> AsyncGenerator[bytes]:
-        poll = self._polls.get(path)
-        if poll is None or poll.failure:
-            poll = self._polls[path] = _Poll(read, first)
-        poll.watchers += 1
+    async def _stream(self, path: Hashable, read: Read, request: WatchRequest) -> AsyncGenerator[bytes]:
+        """Yield nothing once the objects are computed, then events. The path is taken before: its computation may last long."""
+        poll = self._join(path, read, request.user)
         try:
+            await poll.first()
+            yield b""
             async with contextlib.aclosing(_events(poll, request)) as events:
                 async for piece in events:
                     if piece:
                         yield piece
         finally:
-            poll.watchers -= 1
-            if not poll.watchers:
-                poll.task.cancel()
-            if self._polls.get(path) is poll and (poll.failure or not poll.watchers):
-                del self._polls[path]
+            self._leave(path, poll, request.user)
+
+    def _join(self, path: Hashable, read: Read, user: str) -> _Poll:
+        """Return the poll of a path, with one more watcher. Raises ApiError 429."""
+        others = self._of_users.get(user, Counter()).keys() - {path}
+        if user and len(others) >= MOST_OF_USER:
+            raise ApiError(
+                429, f"the user {user} watches {MOST_OF_USER} different paths of the inspect API; close other watches"
+            )
+        poll = self._polls.get(path)
+        if poll is None or poll.failure:
+            if poll is None and len(self._polls) >= MOST_PATHS:
+                raise ApiError(429, f"{MOST_PATHS} different paths of the inspect API are watched; close other watches")
+            poll = self._polls[path] = _Poll(read, self._turns)
+        poll.watchers += 1
+        self._of_users.setdefault(user, Counter())[path] += 1
+        return poll
+
+    def _leave(self, path: Hashable, poll: _Poll, user: str) -> None:
+        of_user = self._of_users[user]
+        of_user[path] -= 1
+        if not of_user[path]:
+            del of_user[path]
+        if not of_user:
+            del self._of_users[user]
+        poll.watchers -= 1
+        if not poll.watchers:
+            poll.task.cancel()
+        if self._polls.get(path) is poll and (poll.failure or not poll.watchers):
+            del self._polls[path]
 
 
 async def _events(poll: _Poll, request: WatchRequest) -> AsyncGenerator[bytes]:
@@ -216,8 +258,8 @@ async def _events(poll: _Poll, request: WatchRequest) -> AsyncGenerator[bytes]:
                     await request.authorize()
                 if request.bookmarks:
                     yield _bookmark(request, held)
-    except ApiError as error:
-        yield _event("ERROR", error.status())
+    except HeadgateError as error:
+        yield _event("ERROR", (error if isinstance(error, ApiError) else ApiError(503, str(error))).status())
 
 
 def _bookmark(request: WatchRequest, objects: WatchedObjects, **metadata: Any) -> bytes:
