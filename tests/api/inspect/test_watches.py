@@ -129,7 +129,22 @@ async def test_a_client_that_has_listed_the_objects_gets_only_later_changes(watc
         watched.mesh.rows = watched.mesh.rows[:2]
         assert shown(await pending) == ("DELETED", "b/two", "Lagging")
     async with lines(watched.client, f"{PROXIES}&resourceVersion={version}") as events:
+        assert [shown(event) for event in await take(events, 1)] == [("DELETED", "b/two", "Lagging")]
+    async with lines(watched.client, f"{PROXIES}&resourceVersion=0") as events:
         assert [event["type"] for event in await take(events, 2)] == ["ADDED", "ADDED"]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_LISTED", 0), ("LISTED_S", 0.0)])
+async def test_a_client_lists_again_if_its_objects_are_not_known_any_more(
+    watched: WatchedMesh, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    """It would not learn which of its objects are gone."""
+    monkeypatch.setattr(watches, limit, value)
+    version = (await watched.client.call("GET", f"{GROUP}/proxies")).body["metadata"]["resourceVersion"]
+    watched.mesh.rows = watched.mesh.rows[:2]
+    async with lines(watched.client, f"{PROXIES}&resourceVersion={version}") as events:
+        (error,) = [event async for event in events]
+    assert (error["type"], error["object"]["code"], error["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
 async def test_bookmarks_end_the_first_objects_and_come_again(

@@ -95,13 +95,14 @@ async def _answer(call: InspectCall) -> Response:
         raise not_found(resource.plural, GROUP, path.name)
     metadata: Mapping[str, Any] = {}
     if path.verb == "list":
-        version, selects = WatchedObjects(_items(shown), resource.identity).version, _selection(call)
-        metadata = {"resourceVersion": version}
+        objects, selects = WatchedObjects(_items(shown), resource.identity), _selection(call)
+        call.sources.watches.listed(call.watched, objects)
+        metadata = {"resourceVersion": objects.version}
         items = tuple(obj for obj in _items(shown) if selects(resource.identity(obj)))
         shown = structs.replace(shown, metadata=metadata, items=items)
     if form.shape and resource.columns and not part:
-        objects = _items(shown) if path.verb == "list" else [shown]
-        return responses.json_response(table(resource.columns, objects, responses.table_version(form), metadata))
+        rows = _items(shown) if path.verb == "list" else [shown]
+        return responses.json_response(table(resource.columns, rows, responses.table_version(form), metadata))
     return responses.json_response(shown, code=201 if path.verb == CREATE else 200)
 
 

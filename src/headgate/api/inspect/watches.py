@@ -29,8 +29,11 @@ MOST_OF_USER = 20
 CHECK_S = 10.0
 """The time after which the permission of a watcher is checked again, as long as an allowed review is cached. Bookmarks follow."""
 LONGEST_S = 3600.0
+MOST_LISTED, LISTED_S = 8, 10.0
+"""The number of lists that watches can continue, and for how long: clients list objects, then watch their changes."""
 _END_OF_INITIAL = "k8s.io/initial-events-end"
 _DIGEST_BYTES = 8
+_ANY_VERSION = ("", "0")
 _log = logging.getLogger(__name__)
 
 Identity: TypeAlias = tuple[str | int, ...]
@@ -78,7 +81,7 @@ class Form(NamedTuple):
 
 
 class WatchRequest(NamedTuple):
-    """What a client watches. If the objects have the `version`, the client has them; otherwise they are sent first.
+    """What a client watches. It has the objects of a `version`; without one, all are sent first.
 
     Events are sent of objects that `selects` accepts. `kind` has the fields of bookmarks besides metadata. With `initial_end`, a
     bookmark follows the first objects; with `bookmarks`, one after `CHECK_S` again and again. `authorize` checks the permission of the client.
@@ -183,6 +186,20 @@ class Watches:
         self._polls: dict[Hashable, _Poll] = {}
         self._of_users: dict[str, Counter[Hashable]] = {}
         self._turns = _Turns()
+        self._listed: dict[tuple[Hashable, str], WatchedObjects] = {}
+
+    def listed(self, path: Hashable, objects: WatchedObjects) -> None:
+        """Keep the objects of a list for a watch that continues it."""
+        key = path, objects.version
+        self._listed.pop(key, None)
+        self._listed[key] = objects
+        if len(self._listed) > MOST_LISTED:
+            del self._listed[next(iter(self._listed))]
+        asyncio.get_running_loop().call_later(LISTED_S, self._drop_listed, key, objects)
+
+    def _drop_listed(self, key: tuple[Hashable, str], objects: WatchedObjects) -> None:
+        if self._listed.get(key) is objects:
+            del self._listed[key]
 
     async def watch(self, path: Hashable, read: Read, request: WatchRequest) -> AsyncGenerator[bytes]:
         """Return a stream of events as lines of JSON, once there are objects. Raises HeadgateError, ApiError 429."""
@@ -196,7 +213,8 @@ class Watches:
         try:
             await poll.first()
             yield b""
-            async with contextlib.aclosing(_events(poll, request)) as events:
+            listed = NOTHING if request.version in _ANY_VERSION else self._listed.get((path, request.version))
+            async with contextlib.aclosing(_events(poll, request, listed)) as events:
                 async for piece in events:
                     if piece:
                         yield piece
@@ -233,13 +251,20 @@ class Watches:
             del self._polls[path]
 
 
-async def _events(poll: _Poll, request: WatchRequest) -> AsyncGenerator[bytes]:
-    """Yield the events of a watch. After an ERROR, which a failure or a lost permission causes, there are no more."""
+async def _events(poll: _Poll, request: WatchRequest, listed: WatchedObjects | None) -> AsyncGenerator[bytes]:
+    """Yield the events of a watch whose client has `listed`, None if these objects are not known any more.
+
+    After an ERROR, which a failure, a lost permission or an unknown version causes, there are no more.
+    """
     now = asyncio.get_running_loop().time
     end, check = now() + request.seconds, now() + CHECK_S
     held = poll.objects.get()
     if held.version != request.version:
-        yield poll.events(NOTHING, request)
+        if listed is None:
+            text = f"the resourceVersion {request.version[:100]} is not known any more; list the objects again"
+            yield _event("ERROR", ApiError(410, text).status())
+            return
+        yield poll.events(listed, request)
     if request.initial_end:
         yield _bookmark(request, held, annotations={_END_OF_INITIAL: "true"})
     try:
