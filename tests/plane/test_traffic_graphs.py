@@ -1,5 +1,6 @@
 """Traffic graphs of a running control plane: one graph for all requests of a Reading, new ones after changes (R110)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
@@ -26,6 +27,15 @@ class SteadySource:
         return self._reading
 
 
+class SlowSource(SteadySource):
+    """A source that does not answer requests for other windows."""
+
+    async def read(self, seconds: float) -> Reading:
+        if seconds != 30.0:
+            await asyncio.Event().wait()
+        return await super().read(seconds)
+
+
 @pytest_asyncio.fixture
 async def plane() -> AsyncIterator[RunningPlane]:
     running = RunningPlane(await stored())
@@ -47,3 +57,12 @@ async def test_requests_for_one_reading_share_a_graph_until_counts_or_objects_ch
     second = (await graphs.graphs((SERVICES,), "", 30.0))[0]
     assert second is not first
     assert second == first
+
+
+async def test_a_graph_does_not_wait_for_the_counts_of_another_window(plane: RunningPlane) -> None:
+    graphs = TrafficGraphs(plane.live_state, plane.live_state.store, SlowSource(), Latest({}))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        slow = group.create_task(graphs.graphs((SERVICES,), "", 60.0))
+        await asyncio.sleep(0)
+        assert len(await graphs.graphs((SERVICES,), "", 30.0)) == 1
+        slow.cancel()

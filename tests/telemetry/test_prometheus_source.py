@@ -1,5 +1,6 @@
 """Readings from a Prometheus equal headgate's own windows, except for the traffic of one scrape interval."""
 
+import asyncio
 import math
 import re
 import threading
@@ -138,6 +139,30 @@ async def test_a_reading_has_only_requests_in_its_window(scraped):
         scraped.scrape()
     assert (await scraped.source.read(30)).flows == {}
     assert {flow.source.pod for flow in (await scraped.source.read(100)).flows} == {"default/a"}
+
+
+async def test_requests_for_a_window_share_a_query_and_its_reading_for_a_second(scraped):
+    asked = []
+
+    async def ask(query, moment):
+        asked.append(moment)
+        await asyncio.sleep(0)
+        if len(asked) == 3:
+            raise TelemetryError("it restarts")
+        return await scraped.ask(query, moment)
+
+    source = Prometheus("http://127.0.0.1:9090", fetch=ask, clock=lambda: scraped.now)
+    first, second = await asyncio.gather(source.read(30), source.read(30))
+    scraped.now += 0.5
+    assert (await source.read(30)) is first is second
+    assert (await source.read(60)).window == 60
+    assert len(asked) == 2
+    scraped.now += 1
+    with pytest.raises(TelemetryError, match="it restarts"):
+        await source.read(30)
+    assert (await source.read(30)).end == scraped.now
+    await source.read(30, scraped.now)
+    assert len(asked) == 5
 
 
 async def test_latencies_are_exact_to_the_exposed_buckets(scraped):

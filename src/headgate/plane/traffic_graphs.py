@@ -45,14 +45,14 @@ class TrafficGraphs:
         return tuple([await self._graph(name, namespace, seconds) for name in names])
 
     async def _graph(self, name: str, namespace: str, seconds: float) -> TrafficGraph:
+        reading = await self._source.read(seconds)  # a Prometheus may take seconds, in which other graphs are made
         async with self._making:
-            made = await self._of_mesh(name, seconds)
+            made = await self._of_mesh(name, seconds, reading)
             if not namespace:
                 return made.graph
             return await asyncio.to_thread(in_namespace, made.graph, namespace, made.world, made.facts)
 
-    async def _of_mesh(self, name: str, seconds: float) -> _Made:
-        reading = await self._source.read(seconds)
+    async def _of_mesh(self, name: str, seconds: float, reading: Reading) -> _Made:
         world = await self._objects.graph_of(_KINDS)
         made = self._made.pop((name, seconds), None)
         compiled = self._live_state.loop.compiled.get()

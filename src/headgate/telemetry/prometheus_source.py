@@ -17,6 +17,7 @@ from headgate.telemetry.prometheus.samples import decode, query, read_samples
 
 TIMEOUT = 10.0  # Timeout of a query in seconds.
 MOST_BYTES = 256 << 20  # Limit of an answer's size in bytes.
+SHARED_S = 1.0  # The time for which requests for a window share a reading, in seconds.
 
 Fetch = Callable[[str, float], Awaitable[bytes]]
 """A function that sends a PromQL query, evaluated at a time (seconds since the epoch), and returns the JSON answer.
@@ -35,21 +36,45 @@ class Prometheus:
         self._url = url
         self._fetch = fetch or _fetcher(url)
         self._clock = clock
+        self._last: dict[float, tuple[float, asyncio.Task[Reading]]] = {}  # by window, with the time that ends it
 
     async def read(self, seconds: float, end: float | None = None) -> Reading:
         """Return a reading of the last `seconds`, or of those before `end` (seconds since the epoch).
 
-        Raises NoCounts if there are no samples of that time, and TelemetryError.
+        Requests for the last `seconds` share a query while it runs, and its reading for `SHARED_S`. Raises NoCounts if there are
+        no samples of that time, and TelemetryError.
         """
-        moment, window = self._clock() if end is None else end, min(seconds, KEPT)
+        now, window = self._clock(), min(seconds, KEPT)
+        if end is not None:
+            return await self._read(window, end, has_end=True)
+        self._last = {key: last for key, last in self._last.items() if _is_shared(*last, now)}
+        if window not in self._last:
+            task = asyncio.create_task(self._read(window, now), name="a query to Prometheus")
+            task.add_done_callback(_retrieve)
+            self._last[window] = now, task
+        return await asyncio.shield(self._last[window][1])
+
+    async def _read(self, window: float, moment: float, *, has_end: bool = False) -> Reading:
         content = await self._fetch(query(window), moment)
         series = await asyncio.to_thread(decode, content, self._url)
-        if end is not None and not any(sampled > end - window for entry in series for sampled, _ in entry.values[-1:]):
+        if has_end and not any(sampled > moment - window for entry in series for sampled, _ in entry.values[-1:]):
             raise NoCounts(
                 f"the Prometheus {self._url} has no samples of headgate from the {durations.formatted(window)} before "
-                f"{timestamp(end)}"
+                f"{timestamp(moment)}"
             )
         return await asyncio.to_thread(read_samples, series, moment, window, self._url)
+
+
+def _is_shared(moment: float, task: asyncio.Task[Reading], now: float) -> bool:
+    if not task.done():
+        return True
+    return 0 <= now - moment < SHARED_S and not task.cancelled() and task.exception() is None
+
+
+def _retrieve(task: asyncio.Task[Reading]) -> None:
+    """Retrieve the exception of a task: without a client that still waits, asyncio would log it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _fetcher(url: str) -> Fetch:
