@@ -281,7 +281,7 @@ def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 def _backend_programmed(report: ObjectReport, parents: Sequence[ParentStatus], receipts: Receipts) -> StatusCondition:
     """Return whether the proxies of all clients of some parents have an XBackend, and can call it."""
     faults = [finding for finding in report.findings if finding.reason.condition is ConditionType.PROGRAMMED]
-    broken = [finding for finding in faults if finding.severity is not Severity.NOTE]
+    broken = [finding for finding in faults if finding.reason.severity is not Severity.NOTE]
     if broken:
         return programmed_condition(broken[0].reason.value, joined(broken))
     is_accepted = not any(finding.reason.condition is ConditionType.ACCEPTED for finding in report.findings)
