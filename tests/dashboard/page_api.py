@@ -18,7 +18,11 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class PageApi:
-    """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed."""
+    """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed.
+
+    A PATCH merges its `spec` into the object of the path, as an API server does: with a new version and generation, and a conflict if the
+    body names another version.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
@@ -27,6 +31,8 @@ class PageApi:
         self.warning = ""
         """The Warning header of writes."""
         self.requested: list[str] = []
+        self.written: list[tuple[str, str, Any]] = []
+        """The method, path and body of each request that is not a GET."""
         self.unwatched = asyncio.Event()
         """Set when the last watch ends."""
         self._watches: dict[str, set[asyncio.Queue[bytes | None]]] = {}
@@ -42,8 +48,20 @@ class PageApi:
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true":
             return await self._watch(request)
-        headers = {"warning": self.warning} if request.method == "PATCH" and self.warning else None
-        return web.json_response(self.objects[path], headers=headers)
+        if request.method != "GET":
+            body = await request.json()
+            self.written.append((request.method, path, body))
+            if request.method == "PATCH":
+                return self._patch(path, body)
+        return web.json_response(self.objects[path])
+
+    def _patch(self, path: str, body: Mapping[str, Any]) -> web.Response:
+        obj = self.objects[path]
+        metadata = obj["metadata"]
+        if body.get("metadata", {}).get("resourceVersion", metadata["resourceVersion"]) != metadata["resourceVersion"]:
+            return web.json_response({"kind": "Status", "message": "the object has been modified"}, status=409)
+        self.objects[path] = changed(obj, **body["spec"])
+        return web.json_response(self.objects[path], headers={"warning": self.warning} if self.warning else None)
 
     def change(self, path: str, kind: str, obj: Mapping[str, Any]) -> None:
         """Send an event to all watches on a path."""
@@ -89,6 +107,13 @@ async def serving_page(api: PageApi) -> AsyncIterator[str]:
             yield address.url()
 
 
+def changed(obj: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return an object with other fields of its spec, and with the next version and generation."""
+    metadata = obj["metadata"]
+    version = {"resourceVersion": str(int(metadata["resourceVersion"]) + 1), "generation": metadata["generation"] + 1}
+    return {**obj, "metadata": metadata | version, "spec": obj["spec"] | spec}
+
+
 def mesh_status(**changes: Any) -> dict[str, Any]:
     """Return the list with the MeshStatus of a healthy mesh with three proxies, with changes to its `status`."""
     status = {
@@ -118,6 +143,33 @@ def finding(name: str, severity: str = "Error") -> dict[str, Any]:
         "reason": "BackendNotFound",
         "field": "spec.backends[1].service",
         "message": "Service shop/gone not found; create it",
+    }
+
+
+def proxy(name: str, **status: Any) -> dict[str, Any]:
+    """Return a sidecar that has acknowledged all its resources."""
+    certificate = {
+        "identity": f"spiffe://cluster.local/ns/shop/sa/{name}",
+        "issueTime": "2026-01-01T00:00:00Z",
+        "notAfterTime": "2999-01-02T00:00:00Z",
+        "message": "",
+    }
+    shown = {
+        "state": "InSync",
+        "message": "",
+        "lastAcknowledgedTime": "2026-01-01T00:00:00Z",
+        "types": [{"type": "clusters", "resources": 12, "held": 12}],
+        "refusals": [],
+        "lastRefusal": None,
+        "certificate": certificate,
+    }
+    metadata = {"name": name, "namespace": "shop"}
+    return {
+        "metadata": metadata,
+        "node": f"sidecar/shop/{name}",
+        "workloads": [],
+        "revision": "",
+        "status": shown | status,
     }
 
 

@@ -1,89 +1,15 @@
 """The page in a browser: what a reader sees of each state of the API (R110)."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
-from tests.browser import chromium, needs_chromium
-from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, mesh_status, node, serving_page
+from playwright.async_api import Page, expect
+from tests.browser import needs_chromium
+from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage, needs_axe
+from tests.dashboard.page_api import INSPECT, edge, even_split, finding, graph, mesh_status, node, proxy
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-MESH, FINDINGS, PROXIES = f"{INSPECT}/meshstatuses", f"{INSPECT}/findings", f"{INSPECT}/proxies"
-SERVICES = f"{INSPECT}/trafficgraphs/services"
-AXE = Path(__file__).parents[2] / "tools/page/node_modules/axe-core/axe.min.js"
-expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
-
-
-class OpenPage(NamedTuple):
-    """A page in a browser with its API."""
-
-    page: Page
-    api: PageApi
-    url: str
-    errors: list[str]
-
-    async def open(self, place: str = "") -> None:
-        """Open the page at a place of it, such as `/proxies`."""
-        await self.page.goto(f"{self.url}#{place}")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as started:
-        yield started
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def opened(browser: Browser) -> AsyncIterator[OpenPage]:
-    """A page in front of a healthy mesh with two Services, none of which has failures."""
-    api, errors = PageApi(), list[str]()
-    api.objects = {
-        MESH: mesh_status(),
-        FINDINGS: {"objects": 5, "items": []},
-        PROXIES: {"items": [proxy("website-1")]},
-        SERVICES: graph([node("website"), node("cart")], [edge(0, 1)]),
-    }
-    async with serving_page(api) as url:
-        context = await browser.new_context()
-        page = await context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        # A policy that is violated is a message of the console.
-        page.on("console", lambda message: "Policy" in message.text and errors.append(message.text))
-        yield OpenPage(page, api, url, errors)
-        await context.close()
-    assert errors == []
-
-
-def proxy(name: str, **status: Any) -> dict[str, Any]:
-    """Return a sidecar that has acknowledged all its resources."""
-    certificate = {
-        "identity": f"spiffe://cluster.local/ns/shop/sa/{name}",
-        "issueTime": "2026-01-01T00:00:00Z",
-        "notAfterTime": "2999-01-02T00:00:00Z",
-        "message": "",
-    }
-    shown = {
-        "state": "InSync",
-        "message": "",
-        "lastAcknowledgedTime": "2026-01-01T00:00:00Z",
-        "types": [{"type": "clusters", "resources": 12, "held": 12}],
-        "refusals": [],
-        "lastRefusal": None,
-        "certificate": certificate,
-    }
-    metadata = {"name": name, "namespace": "shop"}
-    return {
-        "metadata": metadata,
-        "node": f"sidecar/shop/{name}",
-        "workloads": [],
-        "revision": "",
-        "status": shown | status,
-    }
 
 
 def rows(page: Page, table: str = "Services and the traffic that they received") -> Any:
@@ -324,7 +250,7 @@ async def test_the_page_fits_a_phone(opened: OpenPage, place: str) -> None:
     assert await opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core (tools/check_page.py installs it with npm)")
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_no_violation(opened: OpenPage, scheme: Any) -> None:
     opened.api.objects[MESH] = mesh_status(findings={"errors": 1, "warnings": 1, "notes": 0})
@@ -338,10 +264,7 @@ async def test_axe_finds_no_violation(opened: OpenPage, scheme: Any) -> None:
     for place in ("", "/proxies", "/findings"):
         await opened.open(place)
         await expect(opened.page.locator("main .finding, main table").first).to_be_visible()
-        await opened.page.evaluate(AXE.read_text())
-        report = await opened.page.evaluate("axe.run()")
-        violations = {v["id"]: [n["html"] for n in v["nodes"]] for v in report["violations"]}
-        assert violations == {}, json.dumps(violations, indent=2)
+        await opened.assert_accessible()
 
 
 async def test_a_hidden_page_has_no_streams(opened: OpenPage) -> None:
