@@ -17,40 +17,58 @@ import { useEffect, useState } from "../../vendor/preact-hooks.js";
 const PLAN_DELAY_MS = 300;
 
 /** @param {{split: SplitObject}} properties */
-export function Editor({ split }) {
-  const { backends } = split.spec;
-  const [draft, setDraft] = useState(backends);
-  const [undo, setUndo] = useState(/** @type {Backends | null} */ (null));
+export function Editor({ split: streamed }) {
+  const [written, setWritten] = useState(/** @type {{before: string, split: SplitObject} | null} */ (null));
+  const [edit, setEdit] = useState(/** @type {{base: SplitObject, draft: Backends} | null} */ (null));
+  const [undo, setUndo] = useState(/** @type {{from: Backends, to: Backends} | null} */ (null));
   const [warnings, setWarnings] = useState(/** @type {string[]} */ ([]));
   const [error, setError] = useState(/** @type {ApiError | null} */ (null));
+  // The stream brings what this page wrote a little later than the response to the write.
+  const split = written?.before === versionOf(streamed) ? written.split : streamed;
+  const { backends } = split.spec;
+  const draft = edit?.draft ?? backends;
   const isChanged = !same(draft, backends);
+  // A status changes the version too: only other backends are a conflict.
+  const isOutdated = isChanged && edit !== null && !same(edit.base.spec.backends, backends);
   const plan = usePlan(split, isChanged ? draft : null);
-  const write = async (/** @type {Backends} */ next, /** @type {Backends | null} */ before) => {
+  const discard = () => {
+    setEdit(null);
+    setError(null);
+  };
+  const write = async (/** @type {Backends} */ next, /** @type {{from: Backends, to: Backends} | null} */ way) => {
     try {
-      const written = await merge(pathOf(split), { spec: { backends: next } }, split.metadata.resourceVersion);
-      setError(null);
-      setWarnings(written.warnings);
-      setUndo(before);
-      setDraft(next);
+      const { object, warnings: texts } = await merge(pathOf(split), { spec: { backends: next } }, versionOf(split));
+      setWritten({ before: versionOf(streamed), split: object });
+      setWarnings(texts);
+      setUndo(way);
+      discard();
     } catch (failure) {
       setError(failure instanceof ApiError ? failure : new ApiError(0, String(failure)));
     }
   };
   return html`<form class="editor" aria-label="New weights" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault();
-    write(draft, backends);
+    if (isChanged) write(draft, { from: draft, to: backends });
   }}>
-    <${Weights} backends=${draft} onChange=${setDraft} />
+    <${Weights} backends=${draft} onChange=${(/** @type {Backends} */ next) => setEdit({ base: edit?.base ?? split, draft: next })} />
+    ${isOutdated ? html`<${Outdated} backends=${backends} />` : null}
     ${isChanged ? html`<${PlanView} answer=${plan} />` : null}
-    ${isChanged ? html`<${Command} text=${commandOf(split, draft)} />` : null}
+    ${isChanged && !isOutdated ? html`<${Command} text=${commandOf(split, draft)} />` : null}
     <div class="actions">
-      <button type="submit" class="primary" disabled=${!isChanged}>Apply</button>
-      ${isChanged ? html`<button type="button" onClick=${() => setDraft(backends)}>Discard</button>` : null}
-      ${undo && !isChanged ? html`<button type="button" onClick=${() => write(undo, null)}>Undo: ${sharesText(undo)}</button>` : null}
+      <button type="submit" class="primary" disabled=${!isChanged || isOutdated}>Apply</button>
+      ${isChanged ? html`<button type="button" onClick=${discard}>Discard</button>` : null}
+      ${undo && !isChanged && same(undo.from, backends) ? html`<button type="button" onClick=${() => write(undo.to, null)}>Undo: ${sharesText(undo.to)}</button>` : null}
     </div>
     ${error ? html`<${Failed} what="the change" error=${conflictText(error)} />` : null}
     <div role="status">${warnings.map((text) => html`<p class="quiet">${text}</p>`)}</div>
   </form>`;
+}
+
+/** @param {{backends: Backends}} properties */
+function Outdated({ backends }) {
+  return html`<div class="notice warning" role="status">
+    <strong>The weights have changed meanwhile</strong> to ${sharesText(backends)}. Discard your change, and begin with these weights.
+  </div>`;
 }
 
 /** @param {{backends: Backends, onChange: (backends: Backends) => void}} properties */
@@ -110,7 +128,7 @@ function usePlan(split, backends) {
       clearTimeout(timer);
       abort.abort();
     };
-  }, [id]);
+  }, [id, split.metadata.generation]);
   return answer;
 }
 
@@ -129,6 +147,11 @@ function planned({ apiVersion, kind, metadata: { name, namespace, labels, annota
 /** @param {SplitObject} split */
 function pathOf({ metadata }) {
   return objectPath(SPLITS, metadata.namespace, metadata.name);
+}
+
+/** @param {SplitObject} split */
+function versionOf({ metadata }) {
+  return metadata.resourceVersion;
 }
 
 /**

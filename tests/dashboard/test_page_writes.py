@@ -1,0 +1,80 @@
+"""What the page writes, and what it does when others write too (R110)."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+from tests.browser import needs_chromium
+from tests.dashboard.open_page import OpenPage
+from tests.dashboard.page_api import INSPECT, PageApi, changed
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+PLANS = f"{INSPECT}/plans"
+
+
+def backends(**weights: int) -> list[dict[str, Any]]:
+    return [{"service": service, "weight": weight} for service, weight in weights.items()]
+
+
+def serve_split(api: PageApi, **weights: int) -> dict[str, Any]:
+    """Let the API have the TrafficSplit shop/website and answer plans; return the split."""
+    split = {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"uid": "1", "namespace": "shop", "name": "website", "resourceVersion": "1", "generation": 1},
+        "spec": {"service": "website", "backends": backends(**weights)},
+    }
+    names = (
+        "lost",
+        "gained",
+        "requests",
+        "tls",
+        "unreachable",
+        "findings",
+        "departures",
+        "clientCertificates",
+        "gateways",
+    )
+    api.objects[PLANS] = {"status": {"differences": {name: [] for name in names}, "revisionMessage": ""}}
+    replace(api, SPLITS, split)
+    return split
+
+
+def replace(api: PageApi, path: str, obj: dict[str, Any]) -> None:
+    """Let the API have an object at a path of its kind, alone, and send it to watches."""
+    api.objects[path] = {"items": [obj]}
+    api.objects[f"{path}/{obj['metadata']['name']}"] = obj
+    api.change(path, "MODIFIED", obj)
+
+
+async def test_a_change_of_weights_by_another_writer_is_not_overwritten(opened: OpenPage) -> None:
+    page, api = opened.page, opened.api
+    split = serve_split(api, v1=90, v2=10)
+    await opened.open("/splits/shop/website")
+    weight = page.get_by_label("Weight of v2")
+    await expect(weight).to_have_value("10")
+
+    # Without an edit, the editor follows what another writer does.
+    split = changed(split, backends=backends(v1=80, v2=20))
+    replace(api, SPLITS, split)
+    await expect(weight).to_have_value("20")
+
+    await weight.fill("30")
+    await expect(page.get_by_text("The change has no effect")).to_be_visible()
+    replace(api, SPLITS, changed(split, backends=backends(v1=50, v2=20, v3=30)))
+    await expect(page.get_by_text("The weights have changed meanwhile to v1 50, v2 20, v3 30.")).to_be_visible()
+    await expect(page.get_by_role("button", name="Apply")).to_be_disabled()
+    await expect(page.get_by_text("kubectl patch")).to_have_count(0)
+    await page.get_by_role("button", name="Discard").click()
+    await expect(page.get_by_label("Weight of v3", exact=True)).to_have_value("30")
+
+    await weight.fill("40")
+    await page.get_by_role("button", name="Apply").click()
+    await expect(page.get_by_role("button", name="Undo: v1 50, v2 20, v3 30")).to_be_visible()
+    await expect(weight).to_have_value("40")
+    assert [body for method, _, body in api.written if method == "PATCH"] == [
+        {"spec": {"backends": backends(v1=50, v2=40, v3=30)}, "metadata": {"resourceVersion": "3"}}
+    ]
+    plans = [body["spec"]["objects"][0]["spec"]["backends"] for _, path, body in api.written if path == PLANS]
+    assert plans[0] == backends(v1=70, v2=30)
