@@ -10,6 +10,7 @@ from tests.dashboard.page_api import INSPECT, PageApi, changed
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 PLANS = f"{INSPECT}/plans"
 
 
@@ -78,3 +79,41 @@ async def test_a_change_of_weights_by_another_writer_is_not_overwritten(opened: 
     ]
     plans = [body["spec"]["objects"][0]["spec"]["backends"] for _, path, body in api.written if path == PLANS]
     assert plans[0] == backends(v1=70, v2=30)
+
+
+async def test_a_double_click_on_promote_promotes_one_step(opened: OpenPage) -> None:
+    page, api = opened.page, opened.api
+    promoted = {
+        "type": "Promoted",
+        "status": "False",
+        "reason": "Progressing",
+        "message": "Step 1",
+        "observedGeneration": 1,
+    }
+    canary: dict[str, Any] = {
+        "metadata": {"uid": "1", "namespace": "shop", "name": "website", "resourceVersion": "1", "generation": 1},
+        "spec": {"service": "website", "analysis": {"canary": "v2"}},
+        "status": {"observedGeneration": 1, "step": 1, "stepCount": 3, "canaryShare": "10 %", "conditions": [promoted]},
+    }
+    replace(api, CANARIES, canary)
+    await opened.open("/rollouts/shop/website")
+    promote = page.get_by_role("button", name="Promote")
+    await promote.evaluate("button => { button.click(); button.click(); }")
+    await promote.dblclick(force=True)  # as a user does: also while the button is disabled
+    await expect(promote).to_be_disabled()
+    await expect(page.get_by_role("button", name="Abort")).to_be_disabled()
+
+    canary = api.objects[f"{CANARIES}/website"]
+    replace(api, CANARIES, canary)  # the controller has not observed the request
+    observed = {
+        "observedGeneration": 2,
+        "step": 2,
+        "conditions": [promoted | {"message": "Step 2", "observedGeneration": 2}],
+    }
+    await expect(promote).to_be_disabled()
+    replace(api, CANARIES, canary | {"status": canary["status"] | observed})
+    await expect(page.get_by_text("Step 2", exact=True)).to_be_visible()
+    await expect(promote).to_be_enabled()
+    assert [body["spec"]["request"]["action"] for _, path, body in api.written if path.startswith(CANARIES)] == [
+        "Promote"
+    ]

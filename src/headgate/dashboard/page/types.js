@@ -50,7 +50,7 @@
  * @typedef {object} CanaryObject
  * @property {ObjectMeta} metadata
  * @property {{service: string, paused?: boolean, analysis?: {canary: string}}} spec
- * @property {{step: number, stepCount: number, canaryShare: string, rollout?: {pause?: string | null},
+ * @property {{observedGeneration?: number, step: number, stepCount: number, canaryShare: string, rollout?: {pause?: string | null},
  *   backends?: {service: string, weight: number, requests?: number | null, failures?: number | null}[],
  *   criteria?: {name: string, rollBack?: string, promote?: string}[]}} [status]
  *

@@ -12,7 +12,7 @@ import { useReading } from "../../readings.js";
 import { may } from "../../rights.js";
 import { count, percent } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useState } from "../../vendor/preact-hooks.js";
+import { useRef, useState } from "../../vendor/preact-hooks.js";
 import { actionsOf, stateOf } from "./actions.js";
 
 /** @typedef {import("../../types.js").CanaryObject} CanaryObject */
@@ -96,24 +96,42 @@ function Evidence({ canary: { status } }) {
   </table>`;
 }
 
-/** @param {{canary: CanaryObject}} properties */
+/**
+ * The buttons of a rollout. Each waits for the one before: a second click on Promote would promote the next step too, which the user has not
+ * seen.
+ *
+ * @param {{canary: CanaryObject}} properties
+ */
 function Actions({ canary }) {
   const [error, setError] = useState(/** @type {ApiError | null} */ (null));
+  const [generation, setGeneration] = useState(0); // what the controller must observe; Infinity until the response
+  const isWriting = useRef(false); // at once, while the state changes with the next rendering
   const { namespace, name } = canary.metadata;
   if (may({ verb: "patch", group: CANARIES.group, resource: CANARIES.resource, namespace, name }) === false)
     return null;
   const write = async (/** @type {Record<string, unknown>} */ spec) => {
+    if (isWriting.current) return;
+    isWriting.current = true;
+    setGeneration(Number.POSITIVE_INFINITY);
     try {
-      await merge(objectPath(CANARIES, namespace, name), { spec });
+      const { object } = await merge(objectPath(CANARIES, namespace, name), { spec });
+      setGeneration(object.metadata.generation);
       setError(null);
     } catch (failure) {
+      setGeneration(0);
       setError(failure instanceof ApiError ? failure : new ApiError(0, String(failure)));
     }
+    isWriting.current = false;
   };
+  const isBusy = generation > (canary.status?.observedGeneration ?? 0);
   const actions = actionsOf(canary);
-  return html`<div class="actions">
+  return html`<div class="actions" aria-busy=${isBusy ? "true" : "false"}>
       ${actions.map(
-        ({ word, hint, patch }) => html`<button type="button" key=${word} onClick=${() => write(patch())}
+        ({
+          word,
+          hint,
+          patch,
+        }) => html`<button type="button" key=${word} disabled=${isBusy} onClick=${() => write(patch())}
           title=${`${hint}. In a terminal: headgate rollout ${word} ${name} -n ${namespace}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
       )}
     </div>
