@@ -57,6 +57,7 @@ PROGRAMS = (
     "tests/cli/test_try_command.py",
     "tests/cli/test_wait.py",
     "tests/dashboard/test_page.py",
+    "tests/dashboard/test_page_views.py",
     "tests/dashboard/test_page_writes.py",
     "tests/envoy/test_draw.py",
     "tests/envoy/test_ejection.py",

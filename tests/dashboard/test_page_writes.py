@@ -117,3 +117,17 @@ async def test_a_double_click_on_promote_promotes_one_step(opened: OpenPage) -> 
     assert [body["spec"]["request"]["action"] for _, path, body in api.written if path.startswith(CANARIES)] == [
         "Promote"
     ]
+
+
+async def test_a_failed_write_says_that_it_was_not_written_and_is_not_repeated(opened: OpenPage) -> None:
+    page, api = opened.page, opened.api
+    serve_split(api, v1=90, v2=10)
+    api.errors[f"{SPLITS}/website"] = 403
+    api.errors[PLANS] = 503
+    await opened.open("/splits/shop/website")
+    await page.get_by_label("Weight of v2").fill("30")
+    await expect(page.get_by_role("alert")).to_have_text(f"The effect is not known{PLANS} is not available")
+    await page.get_by_role("button", name="Apply").click()
+    await expect(page.get_by_role("alert").last).to_have_text(
+        f"The change was not written{SPLITS}/website is not available"
+    )

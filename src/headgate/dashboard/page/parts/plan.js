@@ -12,7 +12,7 @@ import { Failed, Loading } from "./states.js";
 
 /** @param {{answer: PlanAnswer}} properties */
 export function PlanView({ answer: { status, error } }) {
-  if (error) return html`<${Failed} what="the effect" error=${error} />`;
+  if (error) return html`<${Failed} outcome="The effect is not known" error=${error} />`;
   if (!status) return html`<${Loading} what="the effect of the change" />`;
   const effects = effectsOf(status.differences);
   return html`<div class="plan" role="status" aria-label="The effect of the change">

@@ -19,8 +19,15 @@ export function Empty({ title, children }) {
   return html`<div class="state empty"><p class="state-title">${title}</p>${children}</div>`;
 }
 
-/** @param {{what: string, error: import("../api.js").ApiError | null}} properties */
-export function Failed({ what, error }) {
+/**
+ * Say that a reading failed, which the page repeats; or with `outcome` that a request failed that it sends once, such as a write.
+ *
+ * @param {{what?: string, outcome?: string, error: import("../api.js").ApiError | null}} properties `outcome` is a sentence without its end
+ */
+export function Failed({ what = "", outcome = "", error }) {
+  if (outcome) {
+    return html`<div class="state failed" role="alert"><p class="state-title">${outcome}</p><p>${error?.message ?? ""}</p></div>`;
+  }
   if (error?.status === 403 || error?.status === 401) {
     return html`<div class="state denied"><p class="state-title">You may not see ${what}</p><p>${error.message}</p></div>`;
   }

@@ -19,16 +19,21 @@ import { commandOf, questionOf, specOf } from "./question.js";
 export function Explain() {
   const question = questionOf(place.value.query);
   const [answer, setAnswer] = useState(/** @type {Answer | null} */ (null));
+  const [submits, setSubmits] = useState(0); // the mesh may have changed since: the same request is explained again
   const id = JSON.stringify(question);
+  const explain = (/** @type {Question} */ next) => {
+    setQuery(/** @type {any} */ (next));
+    setSubmits(submits + 1);
+  };
   useEffect(() => {
     if (!question.url) return setAnswer(null);
     const abort = new AbortController();
     setAnswer(null);
     explained(question, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found));
     return () => abort.abort();
-  }, [id]);
+  }, [id, submits]);
   return html`<h1>Explain a request</h1>
-    <${Form} key=${id} question=${question} onExplain=${(/** @type {Question} */ next) => setQuery(/** @type {any} */ (next))} />
+    <${Form} key=${id} question=${question} onExplain=${explain} />
     ${question.url ? html`<${Answered} question=${question} answer=${answer} />` : html`<${Invitation} />`}`;
 }
 
@@ -40,7 +45,7 @@ function Answered({ question, answer }) {
           ? html`<${Loading} what="the decision" />`
           : answer.status
             ? html`<${Decision} status=${answer.status} />`
-            : html`<${Failed} what="the decision" error=${answer.error} />`
+            : html`<${Failed} outcome="The request was not explained" error=${answer.error} />`
       }
     </section>
     <${Command} text=${commandOf(question)} />`;

@@ -135,5 +135,5 @@ function Actions({ canary }) {
           title=${`${hint}. In a terminal: headgate rollout ${word} ${name} -n ${namespace}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
       )}
     </div>
-    ${error ? html`<${Failed} what="the action" error=${error} />` : null}`;
+    ${error ? html`<${Failed} outcome="The action was not written" error=${error} />` : null}`;
 }

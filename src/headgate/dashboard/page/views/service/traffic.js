@@ -46,7 +46,7 @@ export function Traffic({ namespace, name }) {
         : error
           ? error.status === 404
             ? html`<${Empty} title="No counts of this time"><p>${error.message}</p><//>`
-            : html`<${Failed} what="the traffic" error=${error} />`
+            : html`<${Failed} what="the traffic" outcome=${isPaused || zoom ? "The traffic can't be read" : ""} error=${error} />`
           : html`<${Loading} what="the traffic" />`
     }
   </section>`;

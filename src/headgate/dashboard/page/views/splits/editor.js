@@ -59,7 +59,7 @@ export function Editor({ split: streamed }) {
       ${isChanged ? html`<button type="button" onClick=${discard}>Discard</button>` : null}
       ${undo && !isChanged && same(undo.from, backends) ? html`<button type="button" onClick=${() => write(undo.to, null)}>Undo: ${sharesText(undo.to)}</button>` : null}
     </div>
-    ${error ? html`<${Failed} what="the change" error=${conflictText(error)} />` : null}
+    ${error ? html`<${Failed} outcome="The change was not written" error=${conflictText(error)} />` : null}
     <div role="status">${warnings.map((text) => html`<p class="quiet">${text}</p>`)}</div>
   </form>`;
 }
