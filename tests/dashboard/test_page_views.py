@@ -1,5 +1,9 @@
 """Views of the page other than its overview: questions, histories, Services, and the commands that they show (R110)."""
 
+import asyncio
+import shlex
+from urllib.parse import urlencode
+
 import pytest
 from playwright.async_api import expect
 from tests.browser import needs_chromium
@@ -20,3 +24,38 @@ async def test_explain_asks_again_about_the_same_request(opened: OpenPage) -> No
     async with page.expect_response(f"**{path}") as response:
         await page.get_by_role("button", name="Explain", exact=True).click()
     assert (await response.value).status == 500
+
+
+async def test_a_command_gives_its_words_to_the_program_and_none_to_the_shell(opened: OpenPage) -> None:
+    """Who writes a link to the page decides about the texts in its URL."""
+    page = opened.page
+    url, caller = "http://website/?a=$(id)&b='", "Deployment/x;reboot"
+    await opened.open(f"/explain?{urlencode({'url': url, 'from': caller, 'in': 'default', 'headers': 'x-user: `id`'})}")
+    command = await page.locator(".command code").inner_text()
+    assert shlex.split(command) == [
+        *("headgate", "explain", url, "-H", "x-user: `id`", "--from", caller.lower(), "-n", "default")
+    ]
+    run = await asyncio.create_subprocess_exec(
+        *("bash", "-c", command.replace("headgate", "printf '%s\\n'", 1)), stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await run.communicate()
+    assert printed.decode().splitlines() == shlex.split(command)[1:]
+    await opened.open("/splits?namespace=$(id)")
+    await expect(page.locator(".command code")).to_have_text("kubectl get trafficsplits -n '$(id)'")
+
+
+@pytest.mark.parametrize(("namespace", "option"), [("shop", "-n shop"), ("", "-A")])
+async def test_the_comparison_and_the_command_of_a_rollback_have_the_same_namespace(
+    opened: OpenPage, namespace: str, option: str
+) -> None:
+    page, api = opened.page, opened.api
+    revisions = f"{INSPECT}/namespaces/{namespace}/revisions" if namespace else f"{INSPECT}/revisions"
+    revision = {"revision": 7, "recordTime": None, "reason": "Written", "changes": [], "effectMessages": []}
+    api.objects[revisions] = {"items": [{"metadata": {"name": "7"}, **revision}]}
+    api.objects[f"{revisions}/7/restoration"] = {"steps": []}
+    await opened.open(f"/history?namespace={namespace}")
+    await page.get_by_role("button", name="What would a rollback to it write?").click()
+    await expect(page.get_by_text("The objects are as they were at this revision")).to_be_visible()
+    await expect(page.locator(".restoration .command code")).to_have_text(
+        [f"headgate rollback 7 {option} --dry-run", f"headgate rollback 7 {option}"]
+    )

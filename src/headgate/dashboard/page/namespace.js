@@ -27,3 +27,12 @@ export function namespaceOptions(names) {
   const sorted = [...new Set(names)].filter(Boolean).sort();
   return [["", "All"], ...sorted.map((name) => /** @type {[string, string]} */ ([name, name]))];
 }
+
+/**
+ * Return the options of a command for a namespace, or for all of them if it is empty.
+ *
+ * @param {string} namespace
+ */
+export function namespaceWords(namespace) {
+  return namespace ? ["-n", namespace] : ["-A"];
+}

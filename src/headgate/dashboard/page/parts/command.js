@@ -3,8 +3,24 @@
 import { html } from "../vendor/htm-preact.js";
 import { useState } from "../vendor/preact-hooks.js";
 
-/** @param {{text: string}} properties */
-export function Command({ text }) {
+/**
+ * Return words as a command for a shell, which passes each word to the program as it is: none is expanded or run. Texts of the URL come from the
+ * author of a link.
+ *
+ * @param {string[]} words
+ */
+export function commandText(words) {
+  return words.map(quoted).join(" ");
+}
+
+/** @param {string} word */
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+/** @param {{words: string[]}} properties */
+export function Command({ words }) {
+  const text = commandText(words);
   const [copied, setCopied] = useState(false);
   const copy = () =>
     navigator.clipboard.writeText(text).then(

@@ -48,7 +48,7 @@ function Answered({ question, answer }) {
             : html`<${Failed} outcome="The request was not explained" error=${answer.error} />`
       }
     </section>
-    <${Command} text=${commandOf(question)} />`;
+    <${Command} words=${commandOf(question)} />`;
 }
 
 function Invitation() {

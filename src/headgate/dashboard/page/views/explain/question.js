@@ -42,18 +42,13 @@ export function specOf({ url, method, headers, from, gateway, at }) {
 
 /** @param {Question} question */
 export function commandOf({ url, method, headers, from, in: namespace, gateway, at }) {
-  const words = ["headgate explain"];
-  if (at) words.push(`--at ${at}`);
+  const words = ["headgate", "explain"];
+  if (at) words.push("--at", at);
   if (method && method !== "GET") words.push(method);
-  words.push(quoted(url));
-  for (const { name, value } of headerFields(headers)) words.push(`-H ${quoted(`${name}: ${value}`)}`);
-  if (from) words.push(`--from ${from.toLowerCase()}`);
-  if (gateway) words.push(`--via gateway/${gateway}`);
-  if (namespace !== "default") words.push(`-n ${namespace}`);
-  return words.join(" ");
-}
-
-/** @param {string} text */
-function quoted(text) {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  words.push(url);
+  for (const { name, value } of headerFields(headers)) words.push("-H", `${name}: ${value}`);
+  if (from) words.push("--from", from.toLowerCase());
+  if (gateway) words.push("--via", `gateway/${gateway}`);
+  // Without -n it would be the namespace of the kubeconfig's context.
+  return [...words, "-n", namespace];
 }

@@ -45,7 +45,7 @@ export function Findings() {
               <p>${findings.length ? "" : `headgate has checked ${plural(objects, "object")}.`}</p>
             <//>`}
     <//>
-    <${Command} text=${`headgate check${namespace ? ` -n ${namespace}` : ""}`} />`;
+    <${Command} words=${["headgate", "check", ...(namespace ? ["-n", namespace] : [])]} />`;
 }
 
 /**

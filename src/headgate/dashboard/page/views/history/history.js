@@ -2,7 +2,7 @@
 
 import { inspectPath } from "../../api.js";
 import { linkTo, place } from "../../location.js";
-import { currentNamespace, namespaceOptions } from "../../namespace.js";
+import { currentNamespace, namespaceOptions, namespaceWords } from "../../namespace.js";
 import { Command } from "../../parts/command.js";
 import { SearchField, SelectField } from "../../parts/fields.js";
 import { Empty, Read } from "../../parts/states.js";
@@ -44,15 +44,15 @@ export function History() {
     <${Read} reading=${reading} what="the history">
       ${() =>
         shown.length
-          ? html`<ol class="revisions">${shown.map((revision) => html`<${Entry} key=${revision.revision} revision=${revision} />`)}</ol>`
+          ? html`<ol class="revisions">${shown.map((revision) => html`<${Entry} key=${revision.revision} revision=${revision} namespace=${namespace} />`)}</ol>`
           : html`<${Empty} title=${revisions.length ? "No revision matches the search" : "Nothing has changed yet"} />`}
     <//>
     ${older ? html`<button type="button" class="more" onClick=${() => setLimit(limit + STEP)}>Show more: ${plural(older, "older revision")}</button>` : null}
-    <${Command} text=${`headgate history${namespace ? ` -n ${namespace}` : " -A"}`} />`;
+    <${Command} words=${["headgate", "history", ...namespaceWords(namespace)]} />`;
 }
 
-/** @param {{revision: Revision}} properties */
-function Entry({ revision }) {
+/** @param {{revision: Revision, namespace: string}} properties `namespace` is empty for all of them */
+function Entry({ revision, namespace }) {
   const { revision: number, recordTime, reason, changes, effectMessages } = revision;
   const [isOpen, setOpen] = useState(false);
   const writers = [...new Set(changes.map(({ by }) => by).filter(Boolean))];
@@ -70,7 +70,7 @@ function Entry({ revision }) {
         ${isOpen ? "Close the comparison" : "What would a rollback to it write?"}
       </button>
     </div>
-    ${isOpen ? html`<${Restoration} revision=${number} />` : null}
+    ${isOpen ? html`<${Restoration} revision=${number} namespace=${namespace} />` : null}
   </li>`;
 }
 

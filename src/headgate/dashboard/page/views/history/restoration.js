@@ -1,6 +1,7 @@
 /** What a rollback to a revision would write: the objects that differ, with their fields now and then. */
 
 import { inspectPath } from "../../api.js";
+import { namespaceWords } from "../../namespace.js";
 import { Command } from "../../parts/command.js";
 import { Empty, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
@@ -9,9 +10,10 @@ import { html } from "../../vendor/htm-preact.js";
 
 /** @typedef {import("../../types.js").RestorationStep} RestorationStep */
 
-/** @param {{revision: number}} properties */
-export function Restoration({ revision }) {
-  const reading = useReading(inspectPath(`revisions/${revision}/restoration`));
+/** @param {{revision: number, namespace: string}} properties `namespace` is empty for all of them */
+export function Restoration({ revision, namespace }) {
+  const reading = useReading(inspectPath(`revisions/${revision}/restoration`, namespace));
+  const rollback = ["headgate", "rollback", String(revision), ...namespaceWords(namespace)];
   return html`<div class="restoration">
     <${Read} reading=${reading} what="the comparison">
       ${(/** @type {{steps: RestorationStep[]}} */ { steps }) =>
@@ -19,8 +21,8 @@ export function Restoration({ revision }) {
           ? html`<ul class="steps">${steps.map((step) => html`<${Step} step=${step} />`)}</ul>`
           : html`<${Empty} title="The objects are as they were at this revision" />`}
     <//>
-    <${Command} text=${`headgate rollback ${revision} --dry-run`} />
-    <${Command} text=${`headgate rollback ${revision}`} />
+    <${Command} words=${[...rollback, "--dry-run"]} />
+    <${Command} words=${rollback} />
   </div>`;
 }
 

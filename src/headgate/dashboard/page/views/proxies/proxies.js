@@ -49,7 +49,7 @@ export function Proxies() {
             : html`<${Empty} title=${proxies.length ? "No proxy matches the filter" : "No proxy has connected"} />`
         }`}
     <//>
-    <${Command} text=${`headgate proxies${namespace ? ` -n ${namespace}` : ""}`} />`;
+    <${Command} words=${["headgate", "proxies", ...(namespace ? ["-n", namespace] : [])]} />`;
 }
 
 /**

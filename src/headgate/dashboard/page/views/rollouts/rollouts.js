@@ -2,10 +2,10 @@
 
 import { ApiError } from "../../api.js";
 import { linkTo, place } from "../../location.js";
-import { currentNamespace, namespaceOptions } from "../../namespace.js";
+import { currentNamespace, namespaceOptions, namespaceWords } from "../../namespace.js";
 import { CANARIES, conditionOf, merge, objectPath } from "../../objects.js";
 import { Badge } from "../../parts/badge.js";
-import { Command } from "../../parts/command.js";
+import { Command, commandText } from "../../parts/command.js";
 import { SelectField } from "../../parts/fields.js";
 import { Empty, Failed, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
@@ -39,7 +39,7 @@ export function Rollouts() {
               <p>A Canary gives a new version more requests as long as they show that it is fine.</p>
             <//>`}
     <//>
-    <${Command} text=${name ? `headgate rollout watch ${name} -n ${namespace}` : `kubectl get canaries${namespace ? ` -n ${namespace}` : " -A"}`} />`;
+    <${Command} words=${name ? ["headgate", "rollout", "watch", name, "-n", namespace] : ["kubectl", "get", "canaries", ...namespaceWords(namespace)]} />`;
 }
 
 /** @param {{canary: CanaryObject}} properties */
@@ -132,7 +132,7 @@ function Actions({ canary }) {
           hint,
           patch,
         }) => html`<button type="button" key=${word} disabled=${isBusy} onClick=${() => write(patch())}
-          title=${`${hint}. In a terminal: headgate rollout ${word} ${name} -n ${namespace}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
+          title=${`${hint}. In a terminal: ${commandText(["headgate", "rollout", word, name, "-n", namespace])}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
       )}
     </div>
     ${error ? html`<${Failed} outcome="The action was not written" error=${error} />` : null}`;

@@ -29,7 +29,7 @@ export function Service() {
     <${Traffic} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
     <${Findings} namespace=${namespace} name=${name} />
-    <${Command} text=${`kubectl traffic edges service/${name} -n ${namespace}`} />`;
+    <${Command} words=${["kubectl", "traffic", "edges", `service/${name}`, "-n", namespace]} />`;
 }
 
 /** @param {{namespace: string, name: string}} properties */

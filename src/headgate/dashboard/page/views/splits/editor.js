@@ -53,7 +53,7 @@ export function Editor({ split: streamed }) {
     <${Weights} backends=${draft} onChange=${(/** @type {Backends} */ next) => setEdit({ base: edit?.base ?? split, draft: next })} />
     ${isOutdated ? html`<${Outdated} backends=${backends} />` : null}
     ${isChanged ? html`<${PlanView} answer=${plan} />` : null}
-    ${isChanged && !isOutdated ? html`<${Command} text=${commandOf(split, draft)} />` : null}
+    ${isChanged && !isOutdated ? html`<${Command} words=${commandOf(split, draft)} />` : null}
     <div class="actions">
       <button type="submit" class="primary" disabled=${!isChanged || isOutdated}>Apply</button>
       ${isChanged ? html`<button type="button" onClick=${discard}>Discard</button>` : null}
@@ -160,7 +160,7 @@ function versionOf({ metadata }) {
  */
 function commandOf({ metadata }, backends) {
   const patch = JSON.stringify({ spec: { backends } });
-  return `kubectl patch trafficsplit ${metadata.name} -n ${metadata.namespace} --type merge -p '${patch}'`;
+  return ["kubectl", "patch", "trafficsplit", metadata.name, "-n", metadata.namespace, "--type", "merge", "-p", patch];
 }
 
 /** @param {Backends} backends */

@@ -1,7 +1,7 @@
 /** The TrafficSplits: their weights, what the proxies have of them, and an editor that shows the effect before it writes. */
 
 import { go, linkTo, place } from "../../location.js";
-import { currentNamespace, namespaceOptions } from "../../namespace.js";
+import { currentNamespace, namespaceOptions, namespaceWords } from "../../namespace.js";
 import { conditionOf, objectPath, SPLITS } from "../../objects.js";
 import { Badge } from "../../parts/badge.js";
 import { Command } from "../../parts/command.js";
@@ -42,7 +42,7 @@ function AllSplits() {
           ? html`<ul class="cards">${shown.map((split) => html`<li key=${split.metadata.uid}><${Card} split=${split} /></li>`)}</ul>`
           : html`<${Empty} title=${splits.length ? "No split matches the search" : "There is no TrafficSplit"} />`}
     <//>
-    <${Command} text=${`kubectl get trafficsplits${namespace ? ` -n ${namespace}` : " -A"}`} />`;
+    <${Command} words=${["kubectl", "get", "trafficsplits", ...namespaceWords(namespace)]} />`;
 }
 
 /** @param {{namespace: string, name: string}} properties */
