@@ -30,6 +30,8 @@ class PageApi:
         self.denied: set[str] = set()
         self.warning = ""
         """The Warning header of writes."""
+        self.allowed_namespaces: set[str] = set()
+        """Namespaces in which denied resources are allowed."""
         self.requested: list[str] = []
         self.written: list[tuple[str, str, Any]] = []
         """The method, path and body of each request that is not a GET."""
@@ -42,8 +44,9 @@ class PageApi:
         path = request.path
         self.requested.append(request.path_qs)
         if path == REVIEWS:
-            resource = (await request.json())["spec"]["resourceAttributes"]["resource"]
-            return web.json_response({"status": {"allowed": resource not in self.denied}}, status=201)
+            right = (await request.json())["spec"]["resourceAttributes"]
+            allowed = right["resource"] not in self.denied or right.get("namespace") in self.allowed_namespaces
+            return web.json_response({"status": {"allowed": allowed}}, status=201)
         if code := self.errors.get(path, 0 if path in self.objects else 404):
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true":

@@ -59,3 +59,20 @@ async def test_the_comparison_and_the_command_of_a_rollback_have_the_same_namesp
     await expect(page.locator(".restoration .command code")).to_have_text(
         [f"headgate rollback 7 {option} --dry-run", f"headgate rollback 7 {option}"]
     )
+
+
+@pytest.mark.parametrize(("place", "namespace"), [("", "shop"), ("/?namespace=test", "test")])
+async def test_a_caller_with_rights_in_one_namespace_is_offered_its_views(
+    opened: OpenPage, place: str, namespace: str
+) -> None:
+    """The namespace of the URL, or without it of the kubeconfig's context (R110)."""
+    views = {"explanations": "Explain", "revisions": "History", "proxies": "Proxies", "findings": "Findings"}
+    opened.api.denied |= {*views}
+    opened.api.allowed_namespaces.add(namespace)
+    await opened.open(place)
+    links = opened.page.get_by_role("navigation", name="Views").get_by_role("link")
+    await expect(links).to_have_text(["Overview", "Splits", "Rollouts", *views.values()])
+    await opened.open("/?namespace=other")
+    await expect(links).to_have_text(["Overview", "Splits", "Rollouts"])
+    await opened.open(f"/?namespace={namespace}")
+    await expect(links).to_have_text(["Overview", "Splits", "Rollouts", *views.values()])

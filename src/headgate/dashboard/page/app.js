@@ -4,14 +4,14 @@ import { outdated } from "./api.js";
 import { linkTo, place } from "./location.js";
 import { Empty, StaleNotice } from "./parts/states.js";
 import { oldestStale } from "./readings.js";
-import { may } from "./rights.js";
+import { mayInShown } from "./rights.js";
 import { html, render } from "./vendor/htm-preact.js";
 import { useEffect, useRef } from "./vendor/preact-hooks.js";
 import { VIEWS } from "./views/views.js";
 
 function Navigation() {
   const [current = ""] = place.value.path;
-  const offered = VIEWS.filter(({ title, needs }) => title && (!needs || may(needs) !== false));
+  const offered = VIEWS.filter(({ title, needs }) => title && (!needs || mayInShown(needs)));
   return html`<nav aria-label="Views">
     <ul>
       ${offered.map(

@@ -1,6 +1,7 @@
 /** What the caller may do, as the API server answers (SelfSubjectAccessReview). The page offers only that. */
 
 import { request } from "./api.js";
+import { place } from "./location.js";
 import { signal } from "./vendor/signals.js";
 
 /** @typedef {{verb: string, group: string, resource: string, subresource?: string, namespace?: string, name?: string}} Right */
@@ -25,6 +26,17 @@ export function may(right) {
     answer.value = allowed;
   });
   return answer.value;
+}
+
+/**
+ * Return whether the caller may have a right in all namespaces, or in the one that views show: that of the URL or of the kubeconfig's context.
+ *
+ * @param {Right} right
+ */
+export function mayInShown(right) {
+  if (may(right) !== false) return true;
+  const namespace = place.value.query.namespace || document.documentElement.dataset.namespace;
+  return namespace ? may({ ...right, namespace }) !== false : false;
 }
 
 /** @param {Right} right */
