@@ -2,13 +2,14 @@
 
 import asyncio
 import shlex
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from playwright.async_api import expect
 from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage
-from tests.dashboard.page_api import INSPECT, graph
+from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -76,3 +77,98 @@ async def test_a_caller_with_rights_in_one_namespace_is_offered_its_views(
     await expect(links).to_have_text(["Overview", "Splits", "Rollouts"])
     await opened.open(f"/?namespace={namespace}")
     await expect(links).to_have_text(["Overview", "Splits", "Rollouts", *views.values()])
+
+
+def series() -> dict[str, Any]:
+    """Return a TrafficSeries of two backends: 10 s with counts, 10 s without, then 10 s with counts, after a change of the weights."""
+    counts = {"connections": 0, "failedConnections": 0, "deniedConnections": 0}
+    latencies = {"p50Microseconds": 1000, "p90Microseconds": 2000, "p99Microseconds": 9000}
+
+    def points(first: int, second: int, failures: int) -> list[dict[str, Any]]:
+        return [
+            {"startTime": f"2026-01-01T00:00:{start}Z", "endTime": f"2026-01-01T00:00:{end}Z", "requests": requests}
+            | {"failures": failures, "denied": 0}
+            | counts
+            | latencies
+            for start, end, requests in (("00", "10", first), ("20", "30", second))
+        ]
+
+    split = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": "website"}
+    weights = [{"service": "website-v1", "weight": 90}, {"service": "website-v2", "weight": 10}]
+    status = {
+        "stepMilliseconds": 10_000,
+        "points": points(100, 200, 10),
+        "backends": [
+            {"service": "website-v1", "points": points(90, 150, 0)},
+            {"service": "website-v2", "points": points(10, 50, 10)},
+        ],
+        "weights": [{"object": split, "recordTime": "2026-01-01T00:00:15Z", "revision": 3, "backends": weights}],
+        "messages": ["headgate has no counts from 00:00:10 to 00:00:20"],
+    }
+    return {"kind": "TrafficSeries", "metadata": {"name": "service.website", "namespace": "shop"}, "status": status}
+
+
+def serve_service(api: PageApi) -> None:
+    """Let the API have the traffic of the Service shop/website: a caller, two backends, a split and a finding."""
+    of_shop = f"{INSPECT}/namespaces/shop"
+    api.objects[f"{of_shop}/trafficseries/service.website"] = series()
+    nodes = [node("website"), node("website-v1"), node("website-v2"), node("client", kind="Deployment")]
+    split = even_split(0, {1: 150, 2: 150})
+    api.objects[f"{of_shop}/trafficgraphs/services"] = graph(
+        nodes, [edge(3, 0, failures=30, denied=100)], splits=[split]
+    )
+    api.objects[f"{of_shop}/findings"] = {"objects": 5, "items": [finding("website")]}
+
+
+async def test_a_service_shows_its_traffic_by_backend_and_the_weights_that_changed(opened: OpenPage) -> None:
+    page = opened.page
+    serve_service(opened.api)
+    await opened.open("/service/shop/website")
+    for title, text in (
+        ("Requests a second", "website-v1 15, website-v2 5"),
+        ("Success", "website-v1 100 %, website-v2 80 %"),
+        ("Latency", "p50 1 ms, p90 2 ms, p99 9 ms"),
+    ):
+        plot = page.get_by_role("img", name=f"{title}: {text}")
+        await expect(plot.locator("canvas")).to_be_visible()
+    await expect(page.get_by_text("headgate has no counts from 00:00:10 to 00:00:20")).to_be_visible()
+    await page.get_by_text("Weights in this time").click()
+    await expect(page.get_by_role("listitem").filter(has_text="website-v1 90, website-v2 10")).to_be_visible()
+
+    callers = page.get_by_role("region", name="Callers").locator("tbody tr")
+    await expect(callers).to_have_text(["client (shop)10/s85 %10.5 ms!100yes"])
+    await expect(page.get_by_role("link", name="TrafficSplit shop/website")).to_be_visible()
+    await expect(page.get_by_text("Service shop/gone not found; create it")).to_be_visible()
+
+
+async def test_a_time_without_counts_is_a_gap_in_the_lines_of_a_plot(opened: OpenPage) -> None:
+    await opened.open()
+    rates = await opened.page.evaluate(
+        "async status => (await import(new URL('plot/series.js', document.querySelector('script[src]').src))).rates(status)",
+        series()["status"],
+    )
+    start = 1767225600
+    assert [time - start for time in rates["times"]] == [10, 20, 30]
+    assert rates["lines"] == [
+        {"label": "website-v1", "values": [9, None, 15]},
+        {"label": "website-v2", "values": [1, None, 5]},
+    ]
+
+
+async def test_a_service_without_counts_says_so(opened: OpenPage) -> None:
+    serve_service(opened.api)
+    opened.api.errors[f"{INSPECT}/namespaces/shop/trafficseries/service.website"] = 404
+    await opened.open("/service/shop/website")
+    await expect(opened.page.get_by_text("No counts of this time")).to_be_visible()
+    await expect(opened.page.get_by_text("service.website is not available")).to_be_visible()
+
+
+@needs_axe
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_no_violation_in_a_service(opened: OpenPage, scheme: Any) -> None:
+    serve_service(opened.api)
+    await opened.page.emulate_media(color_scheme=scheme)
+    await opened.open("/service/shop/website")
+    await expect(opened.page.locator("canvas")).to_have_count(3)
+    await expect(opened.page.get_by_role("region", name="Callers")).to_be_visible()
+    await opened.assert_accessible()
