@@ -279,7 +279,7 @@ def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 
 
 def _backend_programmed(report: ObjectReport, parents: Sequence[ParentStatus], receipts: Receipts) -> StatusCondition:
-    """Return whether the proxies of all clients of some parents have an XBackend, and can call it."""
+    """Return whether each proxy that serves these parents has an XBackend, and can call it."""
     faults = [finding for finding in report.findings if finding.reason.condition is ConditionType.PROGRAMMED]
     broken = [finding for finding in faults if finding.reason.severity is not Severity.NOTE]
     if broken:
