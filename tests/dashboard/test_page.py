@@ -198,7 +198,7 @@ async def test_proxies_show_envoys_words_beside_the_object_to_blame(opened: Open
 async def test_a_warning_about_new_weights_is_shown_in_any_script(opened: OpenPage) -> None:
     path = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
     backends = [{"service": "website-v1", "weight": 50}, {"service": "website-v2", "weight": 50}]
-    metadata = {"namespace": "shop", "name": "website", "uid": "1", "resourceVersion": "1"}
+    metadata = {"namespace": "shop", "name": "website", "uid": "1", "resourceVersion": "1", "generation": 1}
     split = {"metadata": metadata, "spec": {"service": "website", "backends": backends}}
     opened.api.objects |= {path: {"items": [split]}, f"{path}/website": split}
     opened.api.warning = '299 - "größer → \\"店\\"", 299 - "second"'
