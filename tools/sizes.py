@@ -35,9 +35,9 @@ def main() -> int:
     """Check all files; return 1 if one exceeds a limit, else 0."""
     roots = ("src", "tests", "tools", "benchmarks", "examples")
     paths = [path for root in roots for path in sorted(Path(root).rglob("*")) if path.suffix in SUFFIXES]
-    found = [line for path in paths if FOREIGN.isdisjoint(path.parts) for line in oversized(path)]
-    print("\n".join(found) or "sizes: fine")
-    return 1 if found else 0
+    excesses = [line for path in paths if FOREIGN.isdisjoint(path.parts) for line in oversized(path)]
+    print("\n".join(excesses) or "sizes: fine")
+    return 1 if excesses else 0
 
 
 if __name__ == "__main__":

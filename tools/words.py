@@ -97,9 +97,9 @@ def main(paths: list[str]) -> int:
         for file in (sorted(Path(root).rglob("*")) if Path(root).is_dir() else [Path(root)])
     ]
     own = [file for file in files if file.suffix in SUFFIXES and FOREIGN.isdisjoint(file.parts)]
-    found = [line for file in own for line in forbidden(file)]
-    print("\n".join(found) or "words: fine")
-    return 1 if found else 0
+    messages = [line for file in own for line in forbidden(file)]
+    print("\n".join(messages) or "words: fine")
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

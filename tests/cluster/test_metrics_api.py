@@ -206,16 +206,16 @@ async def metrics(cluster: KubeApiServer, reader: None) -> AsyncIterator[Registe
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(own)), front))
-        found = RegisteredMetrics(cluster, port, mesh)
+        registered = RegisteredMetrics(cluster, port, mesh)
         try:
             with _published(cluster, own.pem, port):
-                await found.ready()
-                yield found
+                await registered.ready()
+                yield registered
         finally:
             serving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
-            found.revoke()
+            registered.revoke()
 
 
 @contextlib.contextmanager
