@@ -55,7 +55,7 @@ reference: $(VENV)/dev.stamp      ## write the generated pages of docs/reference
 pictures: $(VENV)/dev.stamp       ## draw the terminal of README from a run of examples/canary
 	$(BIN)/python tools/terminal_picture.py
 
-release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, image, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests, BASE and DEBIAN are the image's (docs/image.md)
+release: $(VENV)/dev.stamp        ## build wheel, sdist, chart, image, manifests, SBOM and checksums from a clean tree into dist/, and check them in an empty environment; IMAGE=registry.example/headgate:1 is that of the manifests, BASE and DEBIAN are the image's (docs/tasks/image.md)
 	IMAGE=$(IMAGE) BASE=$(BASE) DEBIAN=$(DEBIAN) $(BIN)/python tools/release.py
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run; ARGS=--smallest shows in a minute that all benchmarks work

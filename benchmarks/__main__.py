@@ -2,7 +2,7 @@
 
 `make bench ARGS=--smallest` runs each of them at its smallest scale, which takes a minute. Its figures mean nothing: CI runs
 it, so that a benchmark whose code no longer fits to headgate fails with the change. Ratios are computed within one run.
-Seconds are reported and never asserted, because they depend on the machine and its load (docs/performance.md).
+Seconds are reported and never asserted, because they depend on the machine and its load (docs/explain/performance.md).
 """
 
 import argparse

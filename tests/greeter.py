@@ -8,7 +8,7 @@ import grpc
 from tests.wire import Address
 
 LIMIT_S = 60.0
-METADATA_BYTES = 2**20  # as much as a proxy forwards (docs/protocols.md)
+METADATA_BYTES = 2**20  # as much as a proxy forwards (docs/tasks/protocols.md)
 
 
 class Greeter:

@@ -1,4 +1,4 @@
-"""Compare the tests with the Gateway API's conformance suite, and write the report into docs/gateway-api.md.
+"""Compare the tests with the Gateway API's conformance suite, and write the report into docs/tasks/gateway-api.md.
 
     python tools/conformance.py            # write the report
     python tools/conformance.py --check    # `make check`: fail if a test is missing or the report is out of date
@@ -23,7 +23,7 @@ import yaml
 from headgate.resources.gateway_api.features import EXTENDED, SUPPORTED
 
 ROOT = Path(__file__).parent.parent
-DOCS, TESTS = ROOT / "docs/gateway-api.md", ROOT / "tests"
+DOCS, TESTS = ROOT / "docs/tasks/gateway-api.md", ROOT / "tests"
 FEATURES = "src/headgate/resources/gateway_api/features.py"
 GATEWAY_API, CLUSTER = TESTS / "e2e/gateway_api", TESTS / "pods/test_conformance.py"
 REPORT = re.compile(
@@ -172,7 +172,7 @@ def _success(passed: int) -> dict[str, Any]:
 
 
 def documentation() -> str:
-    """Return docs/gateway-api.md with the current report."""
+    """Return docs/tasks/gateway-api.md with the current report."""
     text = yaml.safe_dump(report(), sort_keys=False)
     comment = "<!-- not run: a report is not an object of a cluster -->"
     found = f"{textwrap.fill(hosts(), 132)}\n\n{comment}\n```yaml\n{text}```\n"

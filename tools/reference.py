@@ -7,6 +7,7 @@ The texts are those of `kubectl explain` and of `headgate COMMAND --help`.
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ def kinds_page() -> str:
     intro = (
         "# Fields of the kinds\n\n"
         "The kinds whose definitions headgate installs, each in the version in which it is stored. `kubectl explain` shows the same "
-        "texts. [Versions](../versions.md) lists the further versions, [Gateway API](../gateway-api.md) the kinds that it publishes. "
+        "texts. [Versions](versions.md) lists the further versions, [Gateway API](../tasks/gateway-api.md) the kinds that it publishes. "
         "A field with `*` is required; `[]` is an item of a list, `{}` a value of a map.\n"
     )
     return NOTE + intro + "".join(_kind(kind) for kind in mesh_kinds())
@@ -96,7 +97,7 @@ def _rules(schema: Schema, path: str) -> Iterator[str]:
 def commands_page() -> str:
     """Return the page with the help pages of all commands."""
     intro = (
-        "# Help of the commands\n\nWhat `headgate COMMAND --help` prints. [Commands](../commands.md) explains them.\n"
+        "# Help of the commands\n\nWhat `headgate COMMAND --help` prints. [Commands](command-line.md) explains them.\n"
     )
     helps = [_help(app, "headgate", name) for name, command in COMMANDS.items() if command.group]
     names = sorted(typer.main.get_group(traffic).commands)
@@ -112,7 +113,8 @@ def _help(application: typer.Typer, program: str, name: str) -> str:
 def limits_page() -> str:
     """Return the page with the limits of all pages."""
     intro = "# All limits\n\nWhat headgate does not do, or not yet, and what was not tried: the limits of each page.\n"
-    return NOTE + intro + "".join(_limits(page) for page in sorted(PAGES.parent.glob("*.md")))
+    pages = sorted(PAGES.parent.rglob("*.md"), key=lambda page: page.name)
+    return NOTE + intro + "".join(_limits(page) for page in pages)
 
 
 def _limits(page: Path) -> str:
@@ -123,8 +125,13 @@ def _limits(page: Path) -> str:
         return ""
     title = text.partition("\n")[0].removeprefix("# ")
     body = re.sub(r"<!--.*?-->\n", "", section[1])
-    links = _LINK.sub(lambda link: f"](../{link[1] or page.name}{link[2] or ''})", body)
-    return f"\n## [{title}](../{page.name}#limits)\n\n{links.strip()}\n"
+    links = _LINK.sub(lambda link: f"]({_from_here(page, link[1])}{link[2] or ''})", body)
+    return f"\n## [{title}]({_from_here(page)}#limits)\n\n{links.strip()}\n"
+
+
+def _from_here(page: Path, link: str = "") -> str:
+    """Return the link from the reference to a page, or to the target of a link on it."""
+    return os.path.relpath(page.parent / link if link else page, PAGES)
 
 
 def main(*, check: bool) -> int:

@@ -1,4 +1,4 @@
-"""Rules that are derived from recorded calls allow exactly these calls, whatever the objects (docs/access-from-traffic.md)."""
+"""Rules that are derived from recorded calls allow exactly these calls, whatever the objects (docs/tasks/access-from-traffic.md)."""
 
 import hypothesis
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What annotations of Services say about failures of endpoints, and which routes get it (docs/resilience.md)."""
+"""What annotations of Services say about failures of endpoints, and which routes get it (docs/tasks/resilience.md)."""
 
 import pytest
 from tests.make.objects import (

@@ -102,7 +102,7 @@ def _client_headers(route: Route, share: Filters) -> Iterable[tuple[str, str]]:
 
 
 def _refused_upgrade_headers(route: Route, share: Filters) -> Iterable[tuple[str, str]]:
-    """Return the same for a server that ignores the offer of a WebSocket (docs/protocols.md, limits)."""
+    """Return the same for a server that ignores the offer of a WebSocket (docs/tasks/protocols.md, limits)."""
     return (*_edited((), route, share), *ANSWERED)
 
 

@@ -56,7 +56,7 @@ OF_ANY = (
     ("bad name", "1"),
 )
 OF_HTTP1 = (
-    ("x-b", "1" * 600_000),  # over HTTP/2, a header above 256 KiB ends the connection (docs/protocols.md)
+    ("x-b", "1" * 600_000),  # over HTTP/2, a header above 256 KiB ends the connection (docs/tasks/protocols.md)
     ("connection", "X-A"),
     ("connection", "x-a, x-b"),
     ("connection", "accept,x-b ,te"),

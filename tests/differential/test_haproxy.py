@@ -1,6 +1,6 @@
 """Compare the model's routing with a real HAProxy that was rendered from it, for requests in random worlds.
 
-Requests that HAProxy treats differently, as docs/other-proxies.md says, are left out, and so are the routes of which
+Requests that HAProxy treats differently, as docs/tasks/other-proxies.md says, are left out, and so are the routes of which
 something was omitted, as far as that changes the answers.
 """
 

@@ -10,7 +10,7 @@ from tests.docs.console import ROOT, Session, blocks, differs
 
 from headgate.manifests.files import read
 
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/start").glob("*.md")])
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 def runs(page: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The metric templates for Flagger in the documentation, asked at a real Prometheus (docs/progressive-delivery.md)."""
+"""The metric templates for Flagger in the documentation, asked at a real Prometheus (docs/tasks/progressive-delivery.md)."""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.running_mesh import mesh_in_a_new_directory
 from tests.waiting import until
 
-PAGE = Path(__file__).parents[2] / "docs" / "progressive-delivery.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "progressive-delivery.md"
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 
 

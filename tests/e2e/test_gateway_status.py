@@ -116,7 +116,7 @@ def test_kubectl_explain_describes_the_fields_of_routes(mesh: RunningMesh) -> No
 
 
 def test_the_gateway_of_the_example_serves_requests(mesh: RunningMesh, namespace: str) -> None:
-    """The example of docs/gateway-api.md."""
+    """The example of docs/tasks/gateway-api.md."""
     mesh.apply(external("foobar", mesh.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
 
     def address() -> Any:

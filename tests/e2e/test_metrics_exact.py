@@ -115,7 +115,7 @@ def wait_for_checkpoint(shop: ShopMesh) -> None:
 
 
 def test_a_killed_and_restarted_headgate_has_all_counts(shop: ShopMesh) -> None:
-    """Running pods report again what the killed process had received after its last checkpoint (docs/metrics.md)."""
+    """Running pods report again what the killed process had received after its last checkpoint (docs/tasks/metrics.md)."""
     wait_for_checkpoint(shop)
     shop.send(PLAN)
     shop.mesh.kill()

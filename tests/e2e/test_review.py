@@ -1,4 +1,4 @@
-"""docs/review.md: a change to examples/bookstore in CI, access rules from its traffic, and a bad change that is undone."""
+"""docs/tasks/review.md: a change to examples/bookstore in CI, access rules from its traffic, and a bad change that is undone."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sticky splits: users keep their backend while weights change (requirements 2.8; docs/sticky.md)."""
+"""Sticky splits: users keep their backend while weights change (requirements 2.8; docs/tasks/sticky.md)."""
 
 import itertools
 import json

@@ -10,7 +10,7 @@ from tests.e2e.running_mesh import RunningMesh
 from tests.make.objects import config_map, manifest
 from tests.waiting import until
 
-PAGE = ROOT / "docs/local-runtime.md"
+PAGE = ROOT / "docs/tasks/local-runtime.md"
 
 
 def documented(word: str) -> str:

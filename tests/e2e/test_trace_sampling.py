@@ -1,4 +1,4 @@
-"""Which traces proxies begin, and that no request depends on the collector (docs/traces.md)."""
+"""Which traces proxies begin, and that no request depends on the collector (docs/tasks/traces.md)."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Traces through real Envoys: one tree over a Gateway and two sidecars, joined with the client's trace (docs/traces.md)."""
+"""Traces through real Envoys: one tree over a Gateway and two sidecars, joined with the client's trace (docs/tasks/traces.md)."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The cost of a change, in resources and bytes, is equal for ten Services and for hundreds (docs/performance.md)."""
+"""The cost of a change, in resources and bytes, is equal for ten Services and for hundreds (docs/explain/performance.md)."""
 
 import pytest
 from benchmarks.build import Pipeline, edge, edge_route, services, weighted

@@ -1,6 +1,6 @@
 """What a proxy does to requests and responses, over plain sockets: at every place, without mutual TLS and with it.
 
-The cases are reports from users of other meshes and gateways, and the rows of the table in docs/protocols.md.
+The cases are reports from users of other meshes and gateways, and the rows of the table in docs/tasks/protocols.md.
 """
 
 import threading
@@ -137,7 +137,7 @@ def test_early_hints_arrive_before_the_response(rig, place):
 
 
 def test_an_http_1_0_client_gets_early_hints_too(rig, place):
-    """RFC 9110, 15.2 forbids it, and Envoy has no setting: `proxy_100_continue` is for all clients (docs/protocols.md)."""
+    """RFC 9110, 15.2 forbids it, and Envoy has no setting: `proxy_100_continue` is for all clients (docs/tasks/protocols.md)."""
 
     def serve(connection: RawConnection) -> None:
         connection.message()

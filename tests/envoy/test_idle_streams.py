@@ -1,4 +1,4 @@
-"""What stays open when nothing is sent for ten minutes, at every place: the times of docs/protocols.md.
+"""What stays open when nothing is sent for ten minutes, at every place: the times of docs/tasks/protocols.md.
 
 `test_long_streams.py` has the same in a second, with shorter times. Only real time shows a limit that no option names.
 """

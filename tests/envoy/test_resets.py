@@ -1,4 +1,4 @@
-"""A reset is a reset at the other end: on TCP ports both ways, and in tunnels as far as Envoy can (docs/protocols.md)."""
+"""A reset is a reset at the other end: on TCP ports both ways, and in tunnels as far as Envoy can (docs/tasks/protocols.md)."""
 
 import threading
 

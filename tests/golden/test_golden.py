@@ -22,7 +22,7 @@ from headgate.envoy import names
 from headgate.envoy.view import sidecar
 from headgate.model.check import check
 
-REASONS_PAGE = HERE.parents[1] / "docs" / "reasons.md"
+REASONS_PAGE = HERE.parents[1] / "docs" / "reference" / "reasons.md"
 TYPES = {
     "clusters": "Cluster",
     "endpoints": "ClusterLoadAssignment",
@@ -123,7 +123,9 @@ def test_every_reason_has_a_case(reason):
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_is_in_the_docs_with_its_meaning(reason):
     rows = [line for line in REASONS_PAGE.read_text().splitlines() if line.startswith(f"| `{reason.value}` ")]
-    assert len(rows) == 1, f"docs/reasons.md needs one row for {reason.value}, with its meaning and what to do"
+    assert len(rows) == 1, (
+        f"docs/reference/reasons.md needs one row for {reason.value}, with its meaning and what to do"
+    )
     assert f"| {reason.condition.value} |" in rows[0]
     assert f"| {reason.severity.word} |" in rows[0]
     assert REASONS[reason].meaning in rows[0]

@@ -133,7 +133,7 @@ async def test_the_error_about_a_world_readable_key_has_the_chmod_command(files:
 
 
 async def test_a_user_replaces_the_root_in_three_steps(files: UserFiles) -> None:
-    """The sequence in docs/certificates.md."""
+    """The sequence in docs/tasks/certificates.md."""
     files.write("ca.crt", files.text("root.crt"))
     files.write("ca.key", files.text("root.key")).chmod(0o600)
     files.write("roots.crt", files.text("root.crt"))

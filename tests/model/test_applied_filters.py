@@ -1,4 +1,4 @@
-"""The request that a backend receives, after the filters of the route and of the share (docs/gateway-api.md)."""
+"""The request that a backend receives, after the filters of the route and of the share (docs/tasks/gateway-api.md)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which changes to objects end open connections: one of each kind is held over each change (docs/protocols.md)."""
+"""Which changes to objects end open connections: one of each kind is held over each change (docs/tasks/protocols.md)."""
 
 import asyncio
 import queue

@@ -1,4 +1,4 @@
-"""Traces over transparent sidecars: one tree over the sidecars of a client and a server (docs/traces.md)."""
+"""Traces over transparent sidecars: one tree over the sidecars of a client and a server (docs/tasks/traces.md)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The control plane serves a sidecar of the version before: the rule of docs/versions.md about proxies.
+"""The control plane serves a sidecar of the version before: the rule of docs/reference/versions.md about proxies.
 
 `version_before.json` is what that version wrote: the pod as its webhook changed it, the files, the redirection and Envoy's
 arguments of the sidecar, and the calls of the sidecar's program. Nothing of it comes from the present code, except Envoy, whose

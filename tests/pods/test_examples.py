@@ -257,7 +257,7 @@ class PlanReader:
 def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
     bookstore: Cluster, tmp_path: Path
 ) -> None:
-    """docs/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
+    """docs/tasks/review.md on a cluster. The manifests name no namespace, so each command uses that of the context."""
     reader, changes = PlanReader(bookstore, BOOKSTORE, tmp_path), EXAMPLES / "review/changes"
     half, inventory = changes / "half.yaml", changes / "inventory.yaml"
     moves = "40% of them from bookstore/bookstore-v1:8080 to bookstore/bookstore-v2:8080"
@@ -283,7 +283,7 @@ def test_a_change_of_the_bookstore_is_planned_warned_about_recorded_and_undone(
 
 
 def test_rules_from_traffic_on_a_cluster_close_the_thief_out(bookstore: Cluster, tmp_path: Path) -> None:
-    """docs/access-from-traffic.md: the audit refuses nothing, and names the calls that the rules would refuse."""
+    """docs/tasks/access-from-traffic.md: the audit refuses nothing, and names the calls that the rules would refuse."""
     reader, rules = PlanReader(bookstore, BOOKSTORE, tmp_path), tmp_path / "rules"
     reader.kubectl("annotate", "traffictargets", "--all", "headgate.dev/mode=audit")
     until(

@@ -177,7 +177,7 @@ def as_viewer(cluster: Cluster, directory: Path) -> Path:
 
 
 def test_a_namespace_is_added_and_removed_without_a_lost_request_in_another_one(mesh: Mesh) -> None:
-    """As docs/kubernetes.md says: pods are restarted after the addition, and before the removal.
+    """As docs/tasks/kubernetes.md says: pods are restarted after the addition, and before the removal.
 
     The removal of a route may answer one request on each open connection of a client with 404.
     """

@@ -143,7 +143,7 @@ def collector() -> list[dict[str, Any]]:
 
 
 def permission() -> list[dict[str, Any]]:
-    """Return the ServiceAccount of the Prometheus, and what it needs to scrape (docs/prometheus.md)."""
+    """Return the ServiceAccount of the Prometheus, and what it needs to scrape (docs/tasks/prometheus.md)."""
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "headgate-metrics"}}
     rule = {"apiGroups": ["inspect.headgate.dev"], "resources": ["meshstatuses/metrics"], "verbs": ["get"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "headgate-metrics"}
@@ -156,7 +156,7 @@ def permission() -> list[dict[str, Any]]:
 
 
 def scrape_job(cluster: Cluster, root: Path) -> dict[str, Any]:
-    """Return the fields of a scrape job that reads headgate's metrics from the API server (docs/prometheus.md)."""
+    """Return the fields of a scrape job that reads headgate's metrics from the API server (docs/tasks/prometheus.md)."""
     (root / "token").write_text(token(cluster, MONITORING, "prometheus"))
     config = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
     (root / "ca.crt").write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))

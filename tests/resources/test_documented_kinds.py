@@ -1,4 +1,4 @@
-"""The table of kinds in docs/embedded-api.md agrees with the registry."""
+"""The table of kinds in docs/reference/embedded-api.md agrees with the registry."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from headgate.resources.kind import Kind
 from headgate.resources.registry import KINDS
 
-PAGE = Path(__file__).parents[2] / "docs/embedded-api.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/embedded-api.md"
 
 
 def row_of(kind: Kind) -> str:

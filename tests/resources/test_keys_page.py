@@ -10,7 +10,7 @@ from headgate.resources.mesh_keys import ANNOTATIONS, LABELS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text() for path in (ROOT / "src/headgate").rglob("*.py")}
-PAGE = (ROOT / "docs/keys.md").read_text()
+PAGE = (ROOT / "docs/reference/keys.md").read_text()
 KEY = r"(?:conversion\.)?headgate\.dev/[a-z][a-z-]+[a-z]"
 WORD = r"[A-Z][a-z]+(?:[A-Z][a-z]+)*"
 VERSION = "headgate.dev/v1"

@@ -72,5 +72,5 @@ def test_the_canary_example_has_a_90_to_10_split_and_is_documented():
     assert not any("namespace" in obj["metadata"] for obj in objects())
     split = next(obj for obj in objects() if obj["kind"] == "TrafficSplit")
     assert [backend["weight"] for backend in split["spec"]["backends"]] == [90, 10]
-    page = (Path(__file__).parents[2] / "docs" / "local-runtime.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "tasks" / "local-runtime.md").read_text()
     assert re.search(r"examples/canary", page)

@@ -1,6 +1,6 @@
 """Simulated rollouts with known true rates are decided wrongly as rarely, and rightly as soon, as promised (R108).
 
-The seeds are fixed. `make bench ARGS=rollouts` simulates many more (docs/performance.md).
+The seeds are fixed. `make bench ARGS=rollouts` simulates many more (docs/explain/performance.md).
 """
 
 import math
@@ -84,7 +84,7 @@ CYCLES = {"50 %": (1, 1), "10 %": (9, 1), "35 %": (13, 7)}
 
 @pytest.mark.parametrize("sizes", CYCLES.values(), ids=CYCLES)
 def test_clients_with_a_period_rarely_roll_back_a_canary_that_is_as_good(sizes: tuple[int, int]) -> None:
-    """Both versions fail the same path. The backends of each cycle are drawn (docs/canary.md)."""
+    """Both versions fail the same path. The backends of each cycle are drawn (docs/tasks/canary.md)."""
     found = [item for period in PERIODS for item in decisions(WORSE, periodic_clients(period, sizes), 300, range(6))]
     assert decided(found) <= promised(len(found))
 
@@ -119,13 +119,13 @@ def test_incidents_within_a_window_rarely_roll_back_a_canary_that_is_as_good(len
 
 
 def test_incidents_roll_back_a_canary_that_is_as_good_when_each_failure_counts() -> None:
-    """The tests of rates assume independent requests: this is why there is a test for clusters (docs/canary.md)."""
+    """The tests of rates assume independent requests: this is why there is a test for clusters (docs/tasks/canary.md)."""
     found = decisions(WORSE, incidents(10, Rates(0.01, 0.01)), 4000, range(50))
     assert decided(found) > 25
 
 
 def test_failing_sticky_users_roll_back_a_canary_that_is_as_good_when_each_failure_counts() -> None:
-    """One user in a hundred always fails, on either version, and 100 of 1,000 users have the canary (docs/canary.md)."""
+    """One user in a hundred always fails, on either version, and 100 of 1,000 users have the canary (docs/tasks/canary.md)."""
     assert decided(decisions(WORSE, sticky_users(1000, 0.01), 2000, range(30))) > promised(30)
     windows = sticky_users(1000, 0.01, WITHIN_10_S)
     assert decided(decisions(ClusterTest(), windows, 2000, range(60))) <= promised(60)

@@ -1,4 +1,4 @@
-"""The `headgate` command (docs/commands.md)."""
+"""The `headgate` command (docs/reference/command-line.md)."""
 
 import atexit
 import gc

@@ -37,7 +37,7 @@ Manifests = Annotated[
 
 
 class ApiOptions(NamedTuple):
-    """The options that select the API to which a command connects; empty ones select the default (docs/commands.md)."""
+    """The options that select the API to which a command connects; empty ones select the default (docs/reference/command-line.md)."""
 
     kubeconfig: Path | None = None
     context: str = ""

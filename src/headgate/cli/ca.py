@@ -1,4 +1,4 @@
-"""`headgate ca`: show the certificate authority of the mesh, or rotate its root (docs/certificates.md)."""
+"""`headgate ca`: show the certificate authority of the mesh, or rotate its root (docs/tasks/certificates.md)."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ async def _rotate(client: Client, seconds: float) -> AuthorityState:
     before = await _read_state(client)
     if not before.notice.phase:
         raise HeadgateError(
-            "headgate did not create this authority (--ca-cert): replace the root certificate where it was created, as docs/certificates.md describes"
+            "headgate did not create this authority (--ca-cert): replace the root certificate where it was created, as docs/tasks/certificates.md describes"
         )
     request_id = f"{timestamp(time.time())} {secrets.token_hex(4)}"
     patch = {"metadata": {"annotations": {ROTATE: request_id}}}

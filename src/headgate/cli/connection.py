@@ -104,7 +104,7 @@ def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:
 
 
 def find_api(api: ApiOptions, *, changes: bool = False) -> "Client":
-    """Return a client of the API that the options select (docs/commands.md).
+    """Return a client of the API that the options select (docs/reference/command-line.md).
 
     By default this is the first of:
 

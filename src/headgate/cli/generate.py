@@ -1,4 +1,4 @@
-"""`headgate generate traffictargets`: write access rules that allow recorded traffic (docs/access-from-traffic.md)."""
+"""`headgate generate traffictargets`: write access rules that allow recorded traffic (docs/tasks/access-from-traffic.md)."""
 
 import asyncio
 import sys

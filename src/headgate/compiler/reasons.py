@@ -1,4 +1,4 @@
-"""All reasons that headgate reports, with severity, condition and meaning. docs/reasons.md lists them for users."""
+"""All reasons that headgate reports, with severity, condition and meaning. docs/reference/reasons.md lists them for users."""
 
 import enum
 from typing import NamedTuple

@@ -1,12 +1,12 @@
 """Compile TrafficSplits to routes: the backends and weights on each port of the root, and findings (001, 004).
 
-On each port of the root, the first case that applies is used (D9, D10; docs/traffic-split.md):
+On each port of the root, the first case that applies is used (D9, D10; docs/tasks/traffic-split.md):
 1. All weights are 0: requests get 503.
 2. At least one backend with a weight is usable: those backends share the traffic by their relative weights.
 3. No backend has the port: the root Service serves its own traffic.
 4. Otherwise requests get 503, because the weights allow no other destination.
 
-On a port that is not HTTP, splits without matches distribute connections in the same way (D7, docs/protocols.md).
+On a port that is not HTTP, splits without matches distribute connections in the same way (D7, docs/tasks/protocols.md).
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Give users of a sticky split their backends: hash slots, and what their rounding does to the weights (docs/sticky.md)."""
+"""Give users of a sticky split their backends: hash slots, and what their rounding does to the weights (docs/tasks/sticky.md)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Find matches and edits of headers that proxies themselves write while traces are on (docs/traces.md)."""
+"""Find matches and edits of headers that proxies themselves write while traces are on (docs/tasks/traces.md)."""
 
 from collections.abc import Iterator
 from itertools import chain

@@ -1,4 +1,4 @@
-"""The files of the page, as they are in `page/`: no build step makes them (docs/adr/0021-the-page-without-a-build.md)."""
+"""The files of the page, as they are in `page/`: no build step makes them (docs/internals/adr/0021-the-page-without-a-build.md)."""
 
 import hashlib
 import html

@@ -1,4 +1,4 @@
-"""Draw a backend for each request to a split with a random order, without replacement (docs/canary.md).
+"""Draw a backend for each request to a split with a random order, without replacement (docs/tasks/canary.md).
 
 Envoy's own order of the weights repeats exactly. A client whose requests repeat in step with it would send each kind of
 request to the same backend, and an analysis would compare kinds of requests instead of versions. So a filter draws from

@@ -1,4 +1,4 @@
-"""What every proxy does to HTTP: at each listener, and towards each server (docs/protocols.md).
+"""What every proxy does to HTTP: at each listener, and towards each server (docs/tasks/protocols.md).
 
 A client and a server that work without a proxy work with it. So a proxy forwards what it does not know, and its limits are
 higher than those of ordinary servers.
@@ -45,7 +45,7 @@ def connection_manager(  # noqa: PLR0913  # the parts in which listeners differ
     early: Sequence[pb.HeaderMutationRule] = (),
     edge: bool = False,
 ) -> pb.HttpConnectionManager:
-    """Return a connection manager that changes little about requests, and costs little (docs/performance.md).
+    """Return a connection manager that changes little about requests, and costs little (docs/explain/performance.md).
 
     `early` changes headers before Envoy selects a route. An `edge` does not trust forwarding headers of its clients.
     """

@@ -1,4 +1,4 @@
-"""Render the resilience settings of a Service on its clusters: ejection, limits and timeouts (docs/resilience.md)."""
+"""Render the resilience settings of a Service on its clusters: ejection, limits and timeouts (docs/tasks/resilience.md)."""
 
 from headgate.envoy import pb
 from headgate.envoy.values import duration, number

@@ -1,4 +1,4 @@
-"""Render persistent sessions: a filter selects the endpoint that a request's token names (GEP-1619; docs/gateway-api.md).
+"""Render persistent sessions: a filter selects the endpoint that a request's token names (GEP-1619; docs/tasks/gateway-api.md).
 
 The token has the endpoint's address. The filter searches it in the cluster of the route, in all localities; a token that
 names no endpoint of the cluster has no effect, and the response has a new one.

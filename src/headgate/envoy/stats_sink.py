@@ -1,6 +1,6 @@
 """Send each proxy's statistics to headgate every few seconds, over the xDS connection (R85, R97).
 
-Values are cumulative, so a lost report loses nothing. Two things matter to a receiver (docs/metrics.md). A series
+Values are cumulative, so a lost report loses nothing. Two things matter to a receiver (docs/tasks/metrics.md). A series
 without changes since the last eviction is not sent; the next eviction drops it, and it starts at zero again. A
 process sends no final report when it exits.
 """

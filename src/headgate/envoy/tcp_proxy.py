@@ -1,4 +1,4 @@
-"""Render ports that are not HTTP: Envoy forwards their connections as bytes (003; docs/protocols.md).
+"""Render ports that are not HTTP: Envoy forwards their connections as bytes (003; docs/tasks/protocols.md).
 
 No listener filter waits for the client's first bytes, so a server that speaks first is reached at once. Clients of
 the HTTP proxy reach the same clusters by CONNECT.

@@ -1,4 +1,4 @@
-"""Traces: a proxy continues the trace of each request, or begins one, and sends spans to a collector (docs/traces.md).
+"""Traces: a proxy continues the trace of each request, or begins one, and sends spans to a collector (docs/tasks/traces.md).
 
 Envoy's OpenTelemetry tracer reads and writes the W3C headers. Three things are missing there, and are made by changes of
 headers before Envoy reads them:

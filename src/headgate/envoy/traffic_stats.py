@@ -36,7 +36,7 @@ without a value is empty or missing. `code` is for `outcomes.parse_code`.
 
 Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
 `mesh.latency` too if their response is complete (see `outcomes.Code`). A second series for each request would cost
-a proxy 6 % of its CPU time (docs/performance.md).
+a proxy 6 % of its CPU time (docs/explain/performance.md).
 
 Mirrored requests (D22) are counted by `mesh.latency` and `mesh.flagged` too; `cluster` is the mirror cluster. The
 loggers are the router's (`upstream_requests`), because a connection manager logs no copies. The latency of a copy ends

@@ -1,6 +1,6 @@
 """An authority in the user's files: a root with its key, or an intermediate with its chain.
 
-The files are read again when they change. docs/certificates.md describes how a user replaces the root without failed requests.
+The files are read again when they change. docs/tasks/certificates.md describes how a user replaces the root without failed requests.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Rotation of the embedded root in three steps, without failed requests (docs/certificates.md).
+"""Rotation of the embedded root in three steps, without failed requests (docs/tasks/certificates.md).
 
 1. trust-new: headgate creates the next root, and every proxy trusts both; the old root still signs.
 2. sign-new: the next root signs, and every certificate is renewed; proxies trust both roots.

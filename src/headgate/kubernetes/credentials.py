@@ -1,6 +1,6 @@
 """The address of an API server and the credentials for it, from kubeconfigs or from a pod's ServiceAccount.
 
-kubernetes_asyncio reads them; its API classes are not used (docs/adr/0005-http-clients.md).
+kubernetes_asyncio reads them; its API classes are not used (docs/internals/adr/0005-http-clients.md).
 """
 
 import copy

@@ -6,7 +6,7 @@ same weights give the same backends after a restart and on every proxy.
 The first backend gets all slots that the remaining backends leave. Each remaining backend has a home region of equal
 size and grows into it from a fixed end: the first and the second of them toward each other, the third and the fourth,
 and so on. So a change to weights between the first backend and another one moves only the necessary users. With two
-backends this covers all changes. For three or more, no layout achieves it for every change: see docs/sticky.md.
+backends this covers all changes. For three or more, no layout achieves it for every change: see docs/tasks/sticky.md.
 
 A backend that needs more than its home region, 1/(n-1) of the slots, takes free slots at the far ends of other regions.
 """

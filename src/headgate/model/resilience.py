@@ -1,4 +1,4 @@
-"""What a proxy does when endpoints of a Service fail: ejection, retries, timeouts and limits (docs/resilience.md)."""
+"""What a proxy does when endpoints of a Service fail: ejection, retries, timeouts and limits (docs/tasks/resilience.md)."""
 
 from headgate.resources.meta import Value
 

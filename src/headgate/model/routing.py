@@ -182,8 +182,8 @@ class Redirected(Value, frozen=True, kw_only=True):
 class Split(Value, frozen=True, kw_only=True):
     """The distribution of traffic by relative weight; an empty split answers every request with 503.
 
-    With `sticky`, the hash slot of a user selects the backend (docs/sticky.md), and the weights are numbers of slots.
-    With the `order` `random`, each cycle of the weights has a new order of the backends (docs/canary.md).
+    With `sticky`, the hash slot of a user selects the backend (docs/tasks/sticky.md), and the weights are numbers of slots.
+    With the `order` `random`, each cycle of the weights has a new order of the backends (docs/tasks/canary.md).
     """
 
     targets: tuple[Target, ...]

@@ -3,7 +3,7 @@
 Routes and access rules match the sanitized request, not the request of the client. The rules are those of Envoy 1.40
 with headgate's listener settings; tests/differential compares them with Envoy.
 
-RESERVED and RESERVED_AT_EDGE decide which headers no client may send to an application (docs/security.md). Every listener
+RESERVED and RESERVED_AT_EDGE decide which headers no client may send to an application (docs/reference/security.md). Every listener
 and every rendered proxy takes them from here.
 """
 
@@ -80,7 +80,7 @@ RESERVED_OF_ENVOY = rf"x(?:{_OF_ENVOY})"
 RESERVED = rf"x(?:{_OF_PROXIES})"
 """The headers that only a proxy may set, in lower case. Many applications read `_` as `-`, those with CGI or WSGI for example.
 
-RE2 compares the letter before the group first, and most names fail there (docs/performance.md).
+RE2 compares the letter before the group first, and most names fail there (docs/explain/performance.md).
 """
 RESERVED_AT_EDGE = rf"x(?:{_OF_PROXIES}|[-_]forwarded[-_]proto|_forwarded[-_]for|-forwarded_for)"
 """The same at a Gateway, which sets x-forwarded-proto, and appends its client's address to x-forwarded-for."""

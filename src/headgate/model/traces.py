@@ -1,4 +1,4 @@
-"""Traces: which proxies begin them, in whose name they send spans, and the trace of a request (docs/traces.md)."""
+"""Traces: which proxies begin them, in whose name they send spans, and the trace of a request (docs/tasks/traces.md)."""
 
 import re
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ class TraceContext(NamedTuple):
 def trace_context(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     """Return the trace that proxies continue for a request with these headers; None if they begin one.
 
-    It follows the rules of docs/traces.md, and shares no code with the configuration of proxies.
+    It follows the rules of docs/tasks/traces.md, and shares no code with the configuration of proxies.
     """
     values: dict[str, str] = {}
     for name, value in headers:

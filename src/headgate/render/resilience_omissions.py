@@ -1,4 +1,4 @@
-"""What a rendered proxy does not carry out of the settings about failing endpoints (docs/resilience.md)."""
+"""What a rendered proxy does not carry out of the settings about failing endpoints (docs/tasks/resilience.md)."""
 
 from collections.abc import Iterable, Iterator
 

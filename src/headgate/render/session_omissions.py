@@ -1,4 +1,4 @@
-"""What a rendered proxy does not carry out of persistent sessions (docs/gateway-api.md)."""
+"""What a rendered proxy does not carry out of persistent sessions (docs/tasks/gateway-api.md)."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""The annotations of a Service about failures of its endpoints (docs/resilience.md)."""
+"""The annotations of a Service about failures of its endpoints (docs/tasks/resilience.md)."""
 
 EJECTION = "headgate.dev/outlier-detection"
 RETRY = "headgate.dev/retry"

@@ -120,7 +120,7 @@ def _address(host: Any) -> str:
 
 
 def _failed(series: str) -> Iterator[tuple[CounterKey, Count]]:
-    """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
+    """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/tasks/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
         values = traffic_stats.split_backend(dict(_LABEL.findall(labels)))
         backend, code = traffic_stats.parse_backend(values), values.get("code", "")
@@ -140,7 +140,7 @@ def _cluster(text: str) -> str:
 
 
 def ejections(readings: Mapping[str, AdminPages]) -> Iterator[str]:
-    """Yield a line for each endpoint that a proxy has ejected because it failed (docs/resilience.md)."""
+    """Yield a line for each endpoint that a proxy has ejected because it failed (docs/tasks/resilience.md)."""
     for proxy, reading in sorted(readings.items()):
         for cluster in reading.clusters.get("cluster_statuses") or ():
             ref = names.parse(cluster.get("name", ""))

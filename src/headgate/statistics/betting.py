@@ -13,7 +13,7 @@ the true rates, and both it and its slope into the null hypothesis are at most 0
 
 Each block may have other true rates, so a common drift of both versions is no evidence. Within a block, only the mean
 rates must satisfy the null hypothesis. Requests must fail independently of each other; `clusters` has a test without this
-assumption (docs/canary.md).
+assumption (docs/tasks/canary.md).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tracks which mirrors currently drop copies of requests because of their limits (docs/gateway-api.md)."""
+"""Tracks which mirrors currently drop copies of requests because of their limits (docs/tasks/gateway-api.md)."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -165,7 +165,7 @@ def kubectl(cluster: KubeApiServer, *words: str, stdin: str = "") -> str:
 async def test_objects_are_migrated_with_kubectl_after_helm_has_taken_over_their_definition(
     cluster: KubeApiServer,
 ) -> None:
-    """docs/kubernetes.md has these commands. The chart writes headgate's stored version at once."""
+    """docs/tasks/kubernetes.md has these commands. The chart writes headgate's stored version at once."""
     mesh = Cluster(cluster, LINKERD)
     (name,) = mesh.names
     await mesh.begin()

@@ -28,7 +28,7 @@ from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Object
 
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if manifests(page)]
 CHANGES = "changes"  # a directory with changes to the objects of another example
 RENDERED = {
     file.relative_to(EXAMPLES).parts[0]
@@ -252,7 +252,7 @@ def test_the_objects_of_an_example_get_no_finding(cluster: KubeApiServer, direct
 
 
 def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: KubeApiServer) -> None:
-    """docs/plan.md: the API server asks the webhook, and kubectl prints the warning, which a busy replica omits."""
+    """docs/tasks/plan.md: the API server asks the webhook, and kubectl prints the warning, which a busy replica omits."""
     reader = Reader(cluster)
     reader.play(example(EXAMPLES / "bookstore"))
     deletion = ("delete", "traffictarget", "buyer-to-bookstore", "--dry-run=server")

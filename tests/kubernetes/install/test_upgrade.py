@@ -1,4 +1,4 @@
-"""Which version may follow another one (docs/versions.md)."""
+"""Which version may follow another one (docs/reference/versions.md)."""
 
 import pytest
 

@@ -61,7 +61,7 @@ def test_an_unknown_kind_has_no_schema() -> None:
 
 
 def test_the_page_of_canaries_lists_every_field() -> None:
-    page = (Path(__file__).parents[3] / "docs/canary.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/tasks/canary.md").read_text()
     properties = catalog.schemas()["headgate.dev", "v1beta1", "Canary"]["properties"]
     fields = [field for part in parts([properties["spec"], properties["status"]]) for field in _fields(part)]
     assert len(fields) > 30

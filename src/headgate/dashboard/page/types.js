@@ -1,5 +1,5 @@
 /**
- * The types of the API's objects that the page reads, as far as it reads them (docs/inspect-api.md).
+ * The types of the API's objects that the page reads, as far as it reads them (docs/reference/inspect-api.md).
  *
  * @typedef {{group?: string, kind: string, namespace: string, name: string}} Ref
  * @typedef {{name: string, namespace: string}} ObjectName

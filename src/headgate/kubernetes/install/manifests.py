@@ -264,7 +264,7 @@ def _container(values: Values, arguments: Sequence[str]) -> Mapping[str, Any]:
         "startupProbe": {**_probe("/healthz", period=2), "failureThreshold": 60},  # the first lists may take a minute
         "readinessProbe": _probe("/readyz", period=2),
         "livenessProbe": _probe("/healthz", period=10),
-        # Measured: 239 MB with 1,000 Services and 1,000 proxies, 366 MB while all reconnect (docs/performance.md).
+        # Measured: 239 MB with 1,000 Services and 1,000 proxies, 366 MB while all reconnect (docs/explain/performance.md).
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "2Gi"},

@@ -1,4 +1,4 @@
-"""The roles of the control plane's ServiceAccount. docs/kubernetes.md has the reason for each permission."""
+"""The roles of the control plane's ServiceAccount. docs/tasks/kubernetes.md has the reason for each permission."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What an upgrade keeps of an installation, and which versions may follow each other (docs/versions.md)."""
+"""What an upgrade keeps of an installation, and which versions may follow each other (docs/reference/versions.md)."""
 
 import re
 from typing import NamedTuple

@@ -28,7 +28,7 @@ DEFAULTS: Mapping[str, str] = {
     CONCURRENCY: "1",
     LOG_LEVEL: "warning",
 }
-"""Measured: 17 MiB with 10 Services, 114 MiB with 1,000; 0.15 ms of processor time for a request (docs/performance.md)."""
+"""Measured: 17 MiB with 10 Services, 114 MiB with 1,000; 0.15 ms of processor time for a request (docs/explain/performance.md)."""
 _LEAST_MEMORY = parse_quantity("1Mi")
 _NUMBER = re.compile(r"[0-9]{1,2}", re.ASCII)
 

@@ -1,7 +1,7 @@
 """AuthorizationPolicies of the Gateway API's GEP-3779: types, schema and checks of the kind.
 
 The Gateway API has no CustomResourceDefinition of the kind yet. The group and the prefix X are those of its experimental kinds
-(docs/adr/0020-authorization-policies.md).
+(docs/internals/adr/0020-authorization-policies.md).
 """
 
 from collections.abc import Iterator, Mapping

@@ -80,7 +80,7 @@ class Counts(Value, frozen=True, gc=False):
 
     @property
     def success(self) -> int:
-        """Responses with a status below 500; for gRPC, OK and client errors (D22, docs/metrics.md)."""
+        """Responses with a status below 500; for gRPC, OK and client errors (D22, docs/tasks/metrics.md)."""
         return _total(self.counters & _SUCCESSES)
 
     @property

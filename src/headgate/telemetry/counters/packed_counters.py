@@ -2,7 +2,7 @@
 
 Each counter takes 32 or 64 bits; the first counter takes the lowest bits. One addition is twenty times as fast as a
 loop over counters. It is exact as long as no counter overflows, so callers limit what they add. See
-docs/adr/0004-packed-counters.md for measurements against numpy.
+docs/internals/adr/0004-packed-counters.md for measurements against numpy.
 
 The little-endian bytes of a packed integer are an array of C integers, as OTLP encodes histograms.
 """

@@ -1,6 +1,6 @@
 """Writes metrics in Prometheus' text format 0.0.4, and defines the families of the mesh's traffic.
 
-Names and labels follow Linkerd and Istio (docs/prometheus.md). Values are totals since headgate started; queries in
+Names and labels follow Linkerd and Istio (docs/tasks/prometheus.md). Values are totals since headgate started; queries in
 Prometheus choose the window.
 """
 
