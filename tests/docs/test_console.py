@@ -1,5 +1,6 @@
 """Every console example of the documentation prints what the page shows."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -46,6 +47,15 @@ def test_the_examples_of_a_page_print_the_shown_output(
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
 def test_a_block_that_is_not_run_gives_a_reason(page: Path) -> None:
     assert all(block.argument for block in blocks(page) if block.directive == "not run")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/tasks").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_a_task_begins_with_the_set_up_and_ends_with_what_is_next(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert re.match(r"Set-up: \[.*\]\(\.\./start/(setup|cluster)\.md\)", lines[2])
+    last = max(index for index, line in enumerate(lines) if line.startswith("## "))
+    assert lines[last] == "## Next"
+    assert all(re.match(r"- \[.*\]\(", line) for line in lines[last + 2 :])
 
 
 def test_differs_returns_the_first_line_that_differs() -> None:

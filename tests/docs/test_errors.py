@@ -25,7 +25,7 @@ def rows(title: str) -> list[str]:
 def texts(node: ast.AST) -> Iterator[str]:
     """Yield the strings of a module, those of an f-string with `...` for its values."""
     if isinstance(node, ast.JoinedStr):
-        yield "".join(part.value if isinstance(part, ast.Constant) else VARIABLE for part in node.values)
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else VARIABLE for part in node.values)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value

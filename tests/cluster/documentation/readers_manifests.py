@@ -36,7 +36,7 @@ def manifests(page: Path) -> list[list[Manifest]]:
     YAML without `apiVersion` is a part of an object. Blocks that are not run have objects of other programs.
     """
     found = blocks(page)
-    directories = tuple(f"{block.argument.split(',')[0]}/" for block in found if block.directive == "run")
+    directories = tuple(f"{block.argument.split(',')[0].split()[0]}/" for block in found if block.directive == "run")
     meshes: list[list[Manifest]] = [[]]
     for block in found:
         place = f"{page.name}:{block.line}"
