@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference pictures release bench fuzz lock clean
+.PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference examples pictures release bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -29,7 +29,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, unused 
 
 # The steps of check run two at a time, those that take seconds first.
 CHECKED := sizes unused class_names empty_names words links coverage_floor
-WRITTEN := chart reference vendor_page conformance
+WRITTEN := chart reference vendor_page conformance example_programs
 CHECKS := $(addprefix check/,types tests_tree check_page format lint layers spelling $(CHECKED) $(WRITTEN))
 .PHONY: $(CHECKS)
 check/types: ; $(BIN)/mypy
@@ -51,6 +51,9 @@ chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of 
 
 reference: $(VENV)/dev.stamp      ## write the generated pages of docs/reference
 	$(BIN)/python tools/reference.py
+
+examples: $(VENV)/dev.stamp       ## write the programs of examples/programs into each example that uses them
+	$(BIN)/python tools/example_programs.py
 
 pictures: $(VENV)/dev.stamp       ## draw the terminal of README from a run of examples/canary
 	$(BIN)/python tools/terminal_picture.py
