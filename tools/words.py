@@ -54,6 +54,14 @@ PUBLISHED_WORDS = {
     f"the [a-z]+ of {_ARTICLE} [a-z]+ of {_ARTICLE}": "a compound or a possessive: the name of a pod's port",
 }
 """Words that only tests may have."""
+PAGE_WORDS = {
+    r"\([RD]\d+(?:, [RD]\d+)*\)": "requirement codes are for contributors: say what holds",
+    ", also (?:after|before|if|when|where|while|with|without)": "even, including, or a sentence of its own",
+    "answers? (?:with )?[1-5][0-9][0-9]|answered with|(?:can't|cannot|does not|never) answers?": "respond, response",
+    "(?:by default|, or|is|, not|than) that of the": "repeat the noun, or a possessive",
+    "(?:file|changes|state|objects) of before": "old, former, or earlier",
+}
+"""Words that the pages of users may not have."""
 ALLOWED: tuple[tuple[str, str], ...] = (
     ("tools/words.py", "the list itself"),
     ("credential program cannot ask questions", "a prompt: programs ask their users"),
@@ -71,7 +79,9 @@ def _patterns(table: Mapping[str, str]) -> Mapping[re.Pattern[str], str]:
 
 
 _EVERYWHERE, _PUBLISHED = _patterns(WORDS), _patterns(WORDS | PUBLISHED_WORDS)
-_ANY = re2.compile(rf"(?i)(?:^|[^a-z])(?:{'|'.join(WORDS | PUBLISHED_WORDS)})(?:[^a-z]|$)".replace(" ", "[ _]"))
+_ALL = WORDS | PUBLISHED_WORDS | PAGE_WORDS
+_PAGES = _patterns(_ALL)
+_ANY = re2.compile(rf"(?i)(?:^|[^a-z])(?:{'|'.join(_ALL)})(?:[^a-z]|$)".replace(" ", "[ _]"))
 _ALLOWED_LINE = re.compile("|".join(pattern for pattern, _ in ALLOWED))
 
 
@@ -81,6 +91,8 @@ def forbidden(path: Path) -> list[str]:
     if not _ANY.search(text):  # RE2 searches the tree in 0.03 s, `re` in 11 s
         return []
     patterns = _PUBLISHED if path.parts[0] in ("src", "docs") or path.suffix == ".md" else _EVERYWHERE
+    if path.parts[0] == "README.md" or (path.parts[0] == "docs" and path.parts[1] != "internals"):
+        patterns = _PAGES
     for number, line in enumerate(text.splitlines(), 1):
         if _ALLOWED_LINE.search(f"{path}: {line}"):
             continue

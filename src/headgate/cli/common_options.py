@@ -19,7 +19,7 @@ def namespace_option(text: str) -> Any:
     return typer.Option("-n", "--namespace", metavar="NAME", help=text, show_default=False)
 
 
-Namespace = Annotated[str, namespace_option("Namespace; by default that of the kubeconfig's context.")]
+Namespace = Annotated[str, namespace_option("Namespace; by default the namespace of the kubeconfig's context.")]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 
 

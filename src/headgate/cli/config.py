@@ -39,7 +39,7 @@ Name = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    namespace_option("Namespace of the pod; by default that of the kubeconfig's context."),
+    namespace_option("Namespace of the pod; by default the namespace of the kubeconfig's context."),
 ]
 
 

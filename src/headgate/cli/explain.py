@@ -82,7 +82,7 @@ From = Annotated[
 InNamespace = Annotated[
     str,
     namespace_option(
-        "Namespace of the objects in --from and --via, and of short host names; by default that of the kubeconfig's context, with -f default."
+        "Namespace of the objects in --from and --via, and of short host names; by default the namespace of the kubeconfig's context, with -f default."
     ),
 ]
 

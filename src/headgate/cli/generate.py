@@ -38,7 +38,7 @@ FromTraffic = Annotated[
 ]
 Namespace = Annotated[
     str,
-    namespace_option("Namespace of the called pods; by default that of the kubeconfig's context."),
+    namespace_option("Namespace of the called pods; by default the namespace of the kubeconfig's context."),
 ]
 Exclude = Annotated[
     list[str] | None,

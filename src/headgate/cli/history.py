@@ -38,7 +38,7 @@ Selection = Annotated[
 ]
 InNamespace = Annotated[
     str,
-    namespace_option("Namespace of the objects; by default that of the kubeconfig's context."),
+    namespace_option("Namespace of the objects; by default the namespace of the kubeconfig's context."),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="NUMBER", min=0, help="The number of newest revisions to list; 0 lists all.")

@@ -93,7 +93,7 @@ Metrics = Annotated[
 InNamespace = Annotated[
     str,
     namespace_option(
-        "Namespace of objects and of names in --never without one; by default that of the kubeconfig's context, with --base `default`."
+        "Namespace of objects and of names in --never without one; by default the namespace of the kubeconfig's context, with --base `default`."
     ),
 ]
 

@@ -36,7 +36,7 @@ ProxyName = Annotated[
 InNamespace = Annotated[
     str,
     namespace_option(
-        "Only the sidecars of this namespace; the namespace of PROXY, by default that of the kubeconfig's context."
+        "Only the sidecars of this namespace; the namespace of PROXY, by default the namespace of the kubeconfig's context."
     ),
 ]
 Level = Literal["trace", "debug", "info", "warning", "error", "critical", "off"]

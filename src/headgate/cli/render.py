@@ -111,7 +111,7 @@ Reload = Annotated[
     typer.Option(
         "--reload",
         metavar="COMMAND",
-        help="With --watch: the command that reloads the proxy, by default that of the proxy that runs with DIR.",
+        help="With --watch: the command that reloads the proxy, by default the reload of the proxy that runs with DIR.",
         show_default=False,
     ),
 ]

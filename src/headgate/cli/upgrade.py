@@ -39,7 +39,7 @@ def upgrade(
         typer.Option(
             "--image",
             metavar="IMAGE",
-            help="Image of the control plane and of the sidecars; by default that of the installation, with the tag of this version.",
+            help="Image of the control plane and of the sidecars; by default the installation's image, with the tag of this version.",
             show_default=False,
         ),
     ] = "",

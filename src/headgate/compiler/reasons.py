@@ -127,7 +127,7 @@ _MEANINGS = {
         Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not allow routes of this kind from this namespace.",
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
         Reason.NOT_ALLOWED: "The Gateway does not allow ListenerSets from this namespace.",
-        Reason.UNSUPPORTED_VALUE: "The rule or policy uses a value that headgate does not support; its requests are answered with an error.",
+        Reason.UNSUPPORTED_VALUE: "The rule or policy uses a value that headgate does not support; its requests get an error.",
         Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of a Gateway is served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.LISTENER_HOSTNAME_CONFLICT: "Listeners have the same port and hostname; an HTTPS and a TLS listener of one Gateway are both not served. A ListenerSet's gives way to the Gateway's and to those of older ListenerSets.",
         Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
@@ -172,7 +172,7 @@ _MEANINGS = {
     },
     (Severity.WARNING, ConditionType.BACKENDS_READY): {
         Reason.NO_READY_ENDPOINTS: "The backend has no ready endpoint. In a split, the other backends get its share; in a route, its share gets 503.",
-        Reason.ALL_WEIGHTS_ZERO: "No backend has a weight above 0; requests are answered with an error.",
+        Reason.ALL_WEIGHTS_ZERO: "No backend has a weight above 0; requests get an error.",
     },
     (Severity.WARNING, ConditionType.PROGRAMMED): {
         Reason.STICKY_NOT_APPLICABLE: "The port is not HTTP, so users do not stay with one backend.",
