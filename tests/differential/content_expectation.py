@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 from tests.differential.backends import ANSWERED, FIRST_FINAL, PERMIT, Head, Responder, Tally
+from tests.differential.filters import RESPONSE_NAMES
 from tests.differential.lab import MemberLab
-from tests.differential.routes import RESPONSE_NAMES
 from tests.differential.routing_expectation import ExpectedShares, Ready
 from tests.differential.worlds import Sent
 

@@ -1,9 +1,23 @@
 """A Gateway with listeners of all kinds, a ListenerSet, and random policies, TLSRoutes and UDPRoutes for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
-from tests.make.objects import GATEWAY_API, Object, config_map, gateway, listener, obj, route
+from tests.differential.permissions import JUDGE, JUDGE_PORT, JUDGES_PORT
+from tests.make.objects import (
+    GATEWAY_API,
+    Object,
+    config_map,
+    endpoint_slice,
+    external_backend,
+    gateway,
+    listener,
+    obj,
+    port,
+    route,
+    service,
+)
 
 GATEWAY = "edge"
 DATAGRAMS = 5300
@@ -58,23 +72,69 @@ AUTHORITY = "ca"
 """The ConfigMap of the authority that signs the certificates of servers, and those of clients."""
 CLIENTS = ("", "client", "stranger")
 """Clients without a certificate, with one of the authority, and with one of another authority."""
+ALLOWED: tuple[Object, ...] = (
+    {"namespaces": {"from": "All"}},
+    {"namespaces": {"from": "None"}},
+    {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}},
+    {"kinds": [{"kind": "GRPCRoute"}]},
+    {"kinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}], "namespaces": {"from": "Same"}},
+)
+"""Routes that may attach to a listener."""
 SECTIONS = ("", "", "p8080", "p9090", "gone")
 ALT_NAMES: tuple[Object, ...] = ({}, {"subjectAltNames": [{"type": "Hostname", "hostname": "*.example.com"}]})
 TLS_HOSTNAMES = (("a.example.com",), ("*.example.com",), ("b.example.com", "*.b.example.com"))
 
 
-def edge_gateway(place: str) -> Iterator[Object]:
-    """Yield the Gateway, which has its own address, and the objects with its certificate and the authority of its clients."""
+def random_edge(draw: st.DrawFn, place: str) -> list[Object]:
+    """Return the objects of `edge_gateway` with random routes that listeners allow, the servers outside the mesh, and the judge."""
+    settings: Object = {"defaultScope": "All"} if draw(st.integers(0, 2)) else {}
+    if draw(st.booleans()):
+        settings["tls"] = {"backend": {"clientCertificateRef": {"name": CERTIFICATE}}}
+    names = st.sampled_from([name for _, _, name, _ in LISTENERS])
+    allowed = draw(st.dictionaries(names, st.sampled_from(ALLOWED), max_size=2))
+    return [*edge_gateway(place, allowed=allowed, **settings), *_externals(draw), *_judge()]
+
+
+def _externals(draw: st.DrawFn) -> Iterator[Object]:
+    """Yield the XBackends that `filters.EXTERNALS` names. The lab leads their hostnames to members."""
+    proven: Object = {"mode": "ServerOnly", "validation": _validation(AUTHORITY)}
+    kinds: dict[str, Sequence[Object]] = {
+        "x-plain": ({}, {"protocol": "HTTP"}, {"tls": {"mode": "None"}}, {"protocol": "TCP"}),
+        "x-tls": (
+            {"tls": proven},
+            {"protocol": "H2C", "tls": proven},
+            {"tls": {"mode": "ServerOnly", "validation": _validation("gone")}},
+            {"tls": {"mode": "ClientAndServer", "clientCertificateRef": {"name": CERTIFICATE}}},
+        ),
+        "x-h2": ({"protocol": "HTTP2"}, {"protocol": "H2C"}),
+    }
+    for number, (name, specs) in enumerate(kinds.items()):
+        place = {"port": f"member-{number}", "name": "web"}
+        yield external_backend(name, f"{name}.example.org", **draw(st.sampled_from(specs)), port=place)
+
+
+def _judge() -> Iterator[Object]:
+    """Yield the Service of the authorization server over gRPC, and its endpoint."""
+    yield service(JUDGE, port(JUDGE_PORT, "grpc", app="kubernetes.io/h2c"), clusterIP="address-99")
+    yield endpoint_slice(JUDGE, ["127.0.0.1"], {"grpc": JUDGES_PORT})
+
+
+def edge_gateway(place: str, *, allowed: Mapping[str, Object] | None = None, **spec: Any) -> Iterator[Object]:
+    """Yield the Gateway, which has its own address, and the objects with its certificate and the authority of its clients.
+
+    `allowed` has the routes that listeners allow, by the listener's name; `spec` has further fields of the Gateway.
+    """
     trusted = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": AUTHORITY}]}
     ports = [
         {"port": 8446, "tls": {"validation": trusted}},
         {"port": 8448, "tls": {"validation": {**trusted, "mode": "AllowInsecureFallback"}}},
     ]
+    rules = {name: {"allowedRoutes": routes} for name, routes in (allowed or {}).items()}
     yield gateway(
         GATEWAY,
-        *map(_listener, LISTENERS),
+        *(_listener(written) | rules.get(written[2], {}) for written in LISTENERS),
         allowedListeners={"namespaces": {"from": "Same"}},
-        tls={"frontend": {"default": {}, "perPort": ports}},
+        **spec | {"tls": {"frontend": {"default": {}, "perPort": ports}, **spec.get("tls", {})}},
         status={"addresses": [{"type": "IPAddress", "value": place}]},
     )
     yield obj("Secret", CERTIFICATE, type="kubernetes.io/tls", data={"tls.crt": "chain", "tls.key": "key"})
@@ -96,25 +156,27 @@ def _listener(written: tuple[int, str, str, str]) -> Object:
     return listener(number, name, protocol=protocol) | ({"hostname": host} if host else {}) | secure
 
 
-def policy(draw: st.DrawFn, name: str, time: str, service: str) -> Object:
-    """Return a BackendTLSPolicy for a Service; the CA of every other one is missing."""
-    written = backend_policy(name, time, service, draw(st.sampled_from((AUTHORITY, "gone"))))
-    if section := draw(st.sampled_from(SECTIONS)):
-        written["spec"]["targetRefs"][0]["sectionName"] = section
+def policy(draw: st.DrawFn, name: str, time: str, services: Sequence[str]) -> Object:
+    """Return a BackendTLSPolicy for Services; the CA of every other one is missing."""
+    written = backend_policy(name, time, services, draw(st.sampled_from((AUTHORITY, "gone"))))
+    for target in written["spec"]["targetRefs"]:
+        if section := draw(st.sampled_from(SECTIONS)):
+            target["sectionName"] = section
     written["spec"]["validation"] |= draw(st.sampled_from(ALT_NAMES))
     return written
 
 
-def backend_policy(name: str, time: str, service: str, authority: str) -> Object:
-    """Return a BackendTLSPolicy, which the members fulfill. If the CA is missing, Gateways send the Service nothing."""
-    spec = {
-        "targetRefs": [{"group": "", "kind": "Service", "name": service}],
-        "validation": {
-            "hostname": "a.example.com",
-            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": authority}],
-        },
-    }
+def backend_policy(name: str, time: str, services: Sequence[str], authority: str) -> Object:
+    """Return a BackendTLSPolicy, which the members fulfill. If the CA is missing, Gateways send the Services nothing."""
+    targets = [{"group": "", "kind": "Service", "name": target} for target in services]
+    spec = {"targetRefs": targets, "validation": _validation(authority)}
     return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec, metadata={"creationTimestamp": time})
+
+
+def _validation(authority: str) -> Object:
+    """Return what the certificates of members fulfill, if the ConfigMap with the authority exists."""
+    refs = [{"group": "", "kind": "ConfigMap", "name": authority}]
+    return {"hostname": "a.example.com", "caCertificateRefs": refs}
 
 
 def tls_route(draw: st.DrawFn, name: str, time: str, backends: list[Object]) -> Object:

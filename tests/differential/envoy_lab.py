@@ -6,7 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from msgspec import structs
 from tests.differential.lab import MemberLab, Objects
+from tests.make.values import with_local_names
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -47,7 +49,7 @@ class EnvoyLab(MemberLab):
 
     def __exit__(self, *_: object) -> None:
         self.network.run(self._stop())
-        self.network.close()
+        self.close()
         self.directory.cleanup()
 
     async def prepare(self) -> None:
@@ -77,8 +79,9 @@ class EnvoyLab(MemberLab):
             member.close()
 
     def compiled(self, world: Objects) -> Compiled:
-        """Compile a world, and push nothing."""
-        return compile_mesh(snapshot_of(self.placed(world)), Settings())
+        """Compile a world, and push nothing. Servers outside the mesh are members."""
+        result = compile_mesh(snapshot_of(self.placed(world)), Settings())
+        return structs.replace(result, mesh=with_local_names(result.mesh))
 
     def _offer(self, mesh: Mesh) -> None:
         self.memo.begin_build()

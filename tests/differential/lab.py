@@ -1,7 +1,7 @@
 """What the labs of all proxies have: backends, the addresses of a test run, and the certificate of Gateways.
 
 Worlds contain placeholders: `member-3` for the port of a backend, `address-2` for an address, `chain` and `key` for the
-certificate, `authority` for the one of the CA. A lab fills in the values of this test run, so that a world is the same value in every run.
+certificate, `authority` for the one of the CA, `judges-port` for the port of the authorization server over gRPC. A lab fills in the values of this test run, so that a world is the same value in every run.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tests.authority import Authority
 from tests.differential.backends import Member, Responder, Tally, ask
+from tests.differential.permissions import JUDGES_PORT, Judge
 from tests.make.objects import Object
 from tests.wire import Address, Network
 
@@ -38,6 +39,7 @@ class MemberLab:
         # Concurrent test runs have different addresses, and headgate uses none of them.
         self.subnet = f"127.{LAST_RANGE + 1 + os.getpid() % 128}.{os.getpid() // 128 % 255}"
         self.members: list[Member] = []
+        self.judge = Judge()
         authority = Authority()
         shown = authority.issue("", "*.example.com")
         self._secret = {"chain": shown.chain, "key": shown.key.reveal()}
@@ -61,12 +63,19 @@ class MemberLab:
         """Return what a text stands for, or the text."""
         if text == "authority":
             return self._authority
+        if text == JUDGES_PORT:
+            return self.judge.port
         if text in self._secret:
             return b64encode(self._secret[text].encode()).decode()
         kind, _, number = text.rpartition("-")
         if kind == "member":
             return self.members[int(number)].port
         return self.address(int(number)) if kind == "address" else text
+
+    def close(self) -> None:
+        """Stop the authorization server, and close all connections."""
+        self.judge.close()
+        self.network.close()
 
     def address(self, number: int) -> str:
         """Return the address of a placeholder."""

@@ -20,6 +20,7 @@ from tests.differential.lab import MEMBERS, MemberLab, Objects
 from tests.differential.protocols import protocols
 from tests.differential.routing_expectation import place_of
 from tests.differential.worlds import Sent, edge_worlds, requests, root_worlds, worlds
+from tests.make.values import with_local_names
 from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
@@ -62,7 +63,7 @@ class RenderedLab(MemberLab):
 
     def __exit__(self, *_: object) -> None:
         self.network.run(self._stop())
-        self.network.close()
+        self.close()
         self._directory.cleanup()
 
     async def _start(self) -> None:
@@ -84,7 +85,7 @@ class RenderedLab(MemberLab):
 
     def serve(self, world: Objects) -> tuple[Mesh, Selection, Rendered]:
         """Compile a world and run the proxy with it; return the mesh, the selection of `shared`, and what was rendered."""
-        mesh = compile_mesh(snapshot_of(self.placed(world)), Settings()).mesh
+        mesh = with_local_names(compile_mesh(snapshot_of(self.placed(world)), Settings()).mesh)
         together = select(mesh, Chosen(services=[front.service for front in mesh.frontends], address=self.shared))
         alone = [
             *(select(mesh, Chosen(gateways=[port.gateway], address=port.address)) for port in mesh.gateways[:1]),

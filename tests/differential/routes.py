@@ -1,12 +1,11 @@
-"""Random HTTPRoutes, GRPCRoutes, TCPRoutes and TLSRoutes whose parents are the Gateway, its ListenerSet or Services."""
+"""Random routes of each kind, whose parents are the Gateway, its ListenerSet or Services, or the default Gateways."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import strategies as st
-from tests.differential import edge
-from tests.differential.backends import DECISIONS, DECISIVE, PERMIT
+from tests.differential import edge, filters
 from tests.differential.edge import GATEWAY
+from tests.differential.filters import EDITS, EXTERNALS, REFERENCES
 from tests.make.objects import Object, backend_ref, route, service_parent
 
 GRPC_SERVICES = ("pkg.S", "pkg.T")
@@ -15,14 +14,22 @@ GRPC_PATHS = ("/pkg.S/Get", "/pkg.S/Put", "/pkg.T/Get", "/pkg.S", "/pkg.S/Get/x"
 HOSTNAMES = ((), (), (), ("a.example.com",), ("*.example.com",), ("*.b.example.com", "other"))
 EXACT_PATHS = ("/", "/a", "/a/b", "/b/", "/ab")
 PREFIXES = ("/", "/a", "/a/", "/a/b", "/b", "/x")
-REGEXES = ("/a", "/(a|b)/?", "/.*", "/a\\d+", ".*b", "(?i)/A")
-REFERENCES = ("a", "a", "a", "b", "b", "c", "d", "gone")  # mostly the Services that are roots of splits
-TEXTS = ("1", "a", "yes", "12", "ab")
-PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES")
-RULES = (
-    *("plain", "plain", "plain", "plain", "edits", "edits"),
-    *("authorization", "authorization", "mirror", "redirect", "CORS"),
+REGEXES = (
+    "/a",
+    "/(a|b)/?",
+    "/.*",
+    "/a\\d+",
+    ".*b",
+    "(?i)/A",
+    "/a[^/]",
+    "/a[\\x00-\\x7f]*",
+    "/[^\\x00-\\x7f]+",
+    "(?s)/a.+",
+    "/a\\b.*",
 )
+TEXTS = ("1", "a", "yes", "12", "ab")
+PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES", "[^a]+", "[^\\x00-\\x7f]+", "(?s)a.b", "\\x7f?")
+SERVICE = service_parent("a")
 OFTEN = st.integers(0, 2).map(lambda drawn: drawn == 1)
 MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
@@ -32,6 +39,7 @@ RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
         {"timeouts": {"request": "60s", "backendRequest": "30s"}},
         {"retry": {"attempts": 2, "codes": [503]}},
         {"retry": {"attempts": 0}},
+        {"retry": {"attempts": 1, "codes": [502, 504], "backoff": "10ms"}, "timeouts": {"request": "60s"}},
     )
 )
 """Settings of a rule that change no result while every member answers in time."""
@@ -48,6 +56,13 @@ SESSIONS: st.SearchStrategy[Object] = st.sampled_from(
                 "cookieConfig": {"lifetimeType": "Permanent"},
             }
         },
+        {
+            "sessionPersistence": {
+                "sessionName": "own",
+                "absoluteTimeout": "1h",
+                "cookieConfig": {"lifetimeType": "Session"},
+            }
+        },
         {"sessionPersistence": {"sessionName": "x-own", "type": "Header"}},
     )
 )
@@ -57,7 +72,19 @@ SESSIONS: st.SearchStrategy[Object] = st.sampled_from(
 def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return an HTTPRoute for the Gateway or one of its listeners, or for a Service or one of its ports."""
     parents, rules = draw(PARENTS), [_rule(draw) for _ in range(draw(st.integers(1, 3)))]
-    return route(name, *rules, parents=parents, metadata={"creationTimestamp": time}, **_hostnames(draw))
+    if draw(MARKS):
+        rules[0]["name"] = "first"
+    return _attached(
+        draw, route(name, *rules, parents=parents, metadata={"creationTimestamp": time}, **_hostnames(draw))
+    )
+
+
+def _attached(draw: st.DrawFn, drawn: Object) -> Object:
+    """Return a route that may attach to the default Gateways too, or only to them."""
+    spec = drawn["spec"]
+    if draw(MARKS):
+        spec = spec | {"useDefaultGateways": "All"} | draw(st.sampled_from(({}, {"parentRefs": []})))
+    return drawn | {"spec": spec}
 
 
 def _hostnames(draw: st.DrawFn) -> Object:
@@ -72,38 +99,46 @@ def route_to_root(draw: st.DrawFn, name: str, time: str) -> Object:
         if "backendRefs" in rule and draw(st.booleans()):
             rule["backendRefs"] = [backend_ref("a"), *draw(st.sampled_from(([], [backend_ref("d")])))]
         if "filters" not in rule and draw(st.booleans()):
-            rule["filters"] = [_mirror(draw, "a")]
+            rule["filters"] = [filters.mirror(draw, backend_ref("a"))]
     return drawn
 
 
-def _mirror(draw: st.DrawFn, name: str) -> Object:
-    """Return a filter that mirrors requests to a Service."""
-    mirror = {"backendRef": backend_ref(name), **draw(st.sampled_from(FRACTIONS))}
-    return {"type": "RequestMirror", "requestMirror": mirror}
-
-
 def grpc_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a GRPCRoute for the Gateway."""
+    """Return a GRPCRoute for the Gateway, a Service, or both."""
     rules, metadata = [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))], {"creationTimestamp": time}
-    return route(name, *rules, parents=[{"name": GATEWAY}], kind="GRPCRoute", metadata=metadata, **_hostnames(draw))
+    if draw(MARKS):
+        rules[0]["name"] = "first"
+    parents = draw(st.sampled_from(([{"name": GATEWAY}], [{"name": GATEWAY}], [{"name": GATEWAY}, SERVICE], [SERVICE])))
+    drawn = route(name, *rules, parents=parents, kind="GRPCRoute", metadata=metadata, **_hostnames(draw))
+    return _attached(draw, drawn)
 
 
 def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a TCPRoute for all TCP ports of the Gateway, or for one TCP port."""
-    parent = {"name": GATEWAY} | draw(st.sampled_from(({}, {"sectionName": "tcp"}, {"sectionName": "tcp2"})))
-    rule = {"backendRefs": _backends(draw)}
-    return route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time})
+    """Return a TCPRoute for all TCP ports of the Gateway, for one TCP port, or for a Service."""
+    parent = draw(
+        st.sampled_from(
+            ({"name": GATEWAY}, *({"name": GATEWAY, "sectionName": name} for name in ("tcp", "tcp2")), SERVICE)
+        )
+    )
+    rule = {"backendRefs": _backends(draw)} | ({"name": "only"} if draw(MARKS) else {})
+    return _attached(draw, route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time}))
 
 
 def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a TLSRoute for TLS listeners of the Gateway."""
-    return edge.tls_route(draw, name, time, _backends(draw))
+    """Return a TLSRoute for TLS listeners of the Gateway, or for a Service."""
+    drawn = edge.tls_route(draw, name, time, _backends(draw))
+    if draw(MARKS):
+        drawn["spec"]["parentRefs"] = [SERVICE]
+    return _attached(draw, drawn)
 
 
 def udp_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a UDPRoute for the UDP listener of the Gateway; few of its backends are no UDP ports."""
+    """Return a UDPRoute for the UDP listener of the Gateway, or for a Service; few of its backends are no UDP ports."""
     backends = [backend if draw(MARKS) else backend | {"port": edge.DATAGRAMS} for backend in _backends(draw)]
-    return edge.udp_route(name, time, backends)
+    drawn = edge.udp_route(name, time, backends)
+    if draw(MARKS):
+        drawn["spec"]["parentRefs"] = [SERVICE]
+    return _attached(draw, drawn)
 
 
 def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
@@ -120,8 +155,10 @@ def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
 
 
 def policy(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a BackendTLSPolicy for one of the Services."""
-    return edge.policy(draw, name, time, draw(st.sampled_from(REFERENCES)))
+    """Return a BackendTLSPolicy for one or two of the Services."""
+    return edge.policy(
+        draw, name, time, draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
+    )
 
 
 def _grpc_rule(draw: st.DrawFn) -> Object:
@@ -129,7 +166,9 @@ def _grpc_rule(draw: st.DrawFn) -> Object:
     if matches := [_grpc_match(draw) for _ in range(draw(st.integers(0, 2)))]:
         rule["matches"] = matches
     if draw(MARKS):
-        rule["filters"] = [draw(EDITS)]
+        rule["filters"] = [draw(st.one_of(EDITS, st.just(filters.mirror(draw, backend_ref("b")))))]
+    if draw(MARKS):
+        rule |= draw(SESSIONS)
     return rule
 
 
@@ -171,74 +210,22 @@ def _rule(draw: st.DrawFn) -> Object:
     backends = _backends(draw)
     matches = [_match(draw) for _ in range(draw(st.integers(0, 2)))]
     rule: Object = {"backendRefs": backends} | ({"matches": matches} if matches else {})
-    kind = draw(st.sampled_from(RULES))
-    if kind == "redirect":
-        rule["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
-        del rule["backendRefs"]
-    elif kind == "edits":
-        rule["filters"] = _edits(draw, matches)
-        _filter_backends(draw, backends, matches)
-    elif kind == "authorization":
-        rule["filters"] = [{"type": "ExternalAuth", "externalAuth": _authorization(draw)}]
-    elif kind == "CORS":
-        rule["filters"] = [{"type": "CORS", "cors": draw(POLICIES)}]
-    elif kind == "mirror":
-        copied_to = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
-        rule["filters"] = [_mirror(draw, name) for name in copied_to]
+    rule = filters.filtered(draw, rule, matches)
     for settings, chance in ((RESILIENCE, MARKS), (SESSIONS, OFTEN)):
         if draw(chance) and "backendRefs" in rule:
             rule |= draw(settings)
     return rule
 
 
-def _filter_backends(draw: st.DrawFn, backends: Sequence[Object], matches: Sequence[Object]) -> None:
-    """Give some backends filters of their own."""
-    for backend in backends:
-        if draw(st.booleans()):
-            backend["filters"] = _edits(draw, matches)
-        elif draw(st.sampled_from((True, False, False))):
-            backend["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
-
-
-def _authorization(draw: st.DrawFn) -> Object:
-    """Return a filter whose server decides by the header `x-a`; the members are such servers."""
-    http = {"path": DECISIONS, "allowedHeaders": [DECISIVE], "allowedResponseHeaders": [PERMIT]}
-    return {"protocol": "HTTP", "backendRef": backend_ref(draw(st.sampled_from(REFERENCES))), "http": http}
-
-
 def _backends(draw: st.DrawFn) -> list[Object]:
+    """Return up to three backends: mostly Services, few of them servers outside the mesh."""
+    names = draw(
+        st.lists(st.one_of(*[st.sampled_from(REFERENCES)] * 4, st.sampled_from(EXTERNALS)), max_size=3, unique=True)
+    )
+    weights = st.sampled_from((0, 1, 1, 2, 9))
     return [
-        backend_ref(name, draw(st.sampled_from((8080, 8080, 1080))), weight=draw(st.sampled_from((0, 1, 1, 2, 9))))
-        for name in draw(st.lists(st.sampled_from(REFERENCES), max_size=3, unique=True))
+        filters.reference_of(name, draw(st.sampled_from((8080, 8080, 1080))), weight=draw(weights)) for name in names
     ]
-
-
-def _edits(draw: st.DrawFn, matches: Sequence[Object]) -> list[Object]:
-    """Return filters that change requests and responses, each type at most once."""
-    rewrite: dict[str, Any] = {"type": "URLRewrite", "urlRewrite": {}}
-    if draw(st.booleans()):
-        rewrite["urlRewrite"]["hostname"] = draw(st.sampled_from(("b.org", "c.example.com")))
-    if draw(st.booleans()):
-        rewrite["urlRewrite"]["path"] = _path_edit(draw, matches)
-    edits = draw(st.lists(EDITS, max_size=2, unique_by=lambda edit: str(edit["type"])))
-    return edits + [rewrite] * bool(rewrite["urlRewrite"])
-
-
-def _redirect(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
-    redirect: Object = {"statusCode": draw(st.sampled_from((301, 302, 303, 307, 308)))}
-    for field, values in REDIRECTS.items():
-        if draw(st.booleans()):
-            redirect[field] = draw(st.sampled_from(values))
-    if draw(st.booleans()):
-        redirect["path"] = _path_edit(draw, matches)
-    return redirect
-
-
-def _path_edit(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
-    only = matches[0].get("path", {"type": "PathPrefix"}) if len(matches) == 1 else {}
-    if (not matches or only.get("type") == "PathPrefix") and draw(st.booleans()):
-        return {"type": "ReplacePrefixMatch", "replacePrefixMatch": draw(st.sampled_from(NEW_PATHS))}
-    return {"type": "ReplaceFullPath", "replaceFullPath": draw(st.sampled_from(NEW_PATHS))}
 
 
 def _match(draw: st.DrawFn) -> Object:
@@ -262,59 +249,4 @@ def _text(draw: st.DrawFn, name: str) -> Object:
     return {"name": name, "type": kind, "value": draw(st.sampled_from(values))}
 
 
-FRACTIONS: Sequence[Object] = (
-    {},
-    {"percent": 0},
-    {"percent": 50},
-    {"percent": 100},
-    {"fraction": {"numerator": 1, "denominator": 4}},
-)
 PARENTS = _parents()
-ORIGINS = ("https://a.org", "https://b.a.org", "http://b.org:8080", "null")
-POLICIES = st.fixed_dictionaries(
-    {"allowOrigins": st.sampled_from((["*"], ["https://a.org", "https://*.a.org"], []))},
-    optional={
-        "allowMethods": st.sampled_from((["*"], ["GET", "PUT"])),
-        "allowHeaders": st.just(["x-a"]),
-        "allowCredentials": st.booleans(),
-    },
-)
-SENT_ORIGINS = st.sampled_from(ORIGINS).map(lambda origin: ("Origin", origin))
-PREFLIGHTS = st.tuples(st.sampled_from(ORIGINS), st.sampled_from(("GET", "PUT", ""))).map(
-    lambda drawn: [("Origin", drawn[0]), ("Access-Control-Request-Method", drawn[1])]
-)
-"""Headers of preflights: their origin, and the method that they announce, which is empty in requests that are none."""
-REDIRECTS: dict[str, Sequence[Any]] = {
-    "hostname": ("b.org", "c.example.com"),
-    "scheme": ("http", "https"),
-    "port": (80, 443, 8443, 8000),
-}
-NEW_PATHS = ("/", "/n", "/n/", "/n/m", "n", "", "/n%20m", "/\\1")
-
-
-def _edit(kind: str, field: str, names: Sequence[str]) -> st.SearchStrategy[Object]:
-    """Return a strategy for header modifiers. No name is in two lists: the order of set, add and remove is undefined."""
-    values = st.sampled_from(("1", "n", "", "a b", "%REQ(x-a)%", "100%"))
-    parts = st.dictionaries(
-        st.sampled_from(names), st.tuples(st.sampled_from(("set", "add", "remove")), values), min_size=1, max_size=3
-    )
-    return parts.map(
-        lambda edits: {
-            "type": kind,
-            field: {
-                key: [
-                    name if key == "remove" else {"name": name, "value": text}
-                    for name, (to, text) in edits.items()
-                    if to == key
-                ]
-                for key in sorted({to for to, _ in edits.values()})
-            },
-        }
-    )
-
-
-RESPONSE_NAMES = ("x-r", "x-s", "X-T")
-EDITS = st.one_of(
-    _edit("RequestHeaderModifier", "requestHeaderModifier", ("x-n", "X-A", "x-b", "accept", "user-agent", "host")),
-    _edit("ResponseHeaderModifier", "responseHeaderModifier", RESPONSE_NAMES),
-)

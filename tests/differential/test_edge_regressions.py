@@ -139,7 +139,7 @@ def test_a_server_decides_about_requests(lab: GatewayLab, server: str) -> None:
 
 @pytest.mark.parametrize("authority", [edge.AUTHORITY, "gone"])
 def test_a_gateway_calls_servers_over_tls(lab: GatewayLab, authority: str) -> None:
-    policy = edge.backend_policy("p", TIME, "a", authority)
+    policy = edge.backend_policy("p", TIME, ["a"], authority)
     parents = [{"name": edge.GATEWAY}]
     ended = route(
         "tls", {"backendRefs": [backend_ref("a")]}, parents=parents, kind="TLSRoute", hostnames=["*.example.com"]

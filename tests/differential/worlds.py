@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
-from tests.differential import edge, odd_headers, routes
+from tests.differential import edge, filters, odd_headers, routes
 from tests.differential.lab import MEMBERS, Objects
 from tests.make.objects import Object, endpoint, endpoint_slice, grant, obj, port, service, split
 
+from headgate.kinds import EXPERIMENTAL
 from headgate.resources.registry import key_of
 
 PLACES = (("default", "a"), ("default", "b"), ("default", "c"), ("default", "d"), ("blue", "a"), ("blue", "b"))
@@ -25,7 +26,25 @@ LEFT_OUT = st.integers(0, 11).map(
 )  # Hypothesis shrinks to 0, so the smallest world has the fewest objects
 
 PATH_PATTERN = st.sampled_from(
-    ("/", "/a", "^/a", "/a$", "/a/.*", "/api", "/(a|b)", "/b/?", ".*", "/a\\d+", "(?i)/A", "/a.b", "", "a", "[")
+    (
+        "/",
+        "/a",
+        "^/a",
+        "/a$",
+        "/a/.*",
+        "/api",
+        "/(a|b)",
+        "/b/?",
+        ".*",
+        "/a\\d+",
+        "(?i)/A",
+        "/a.b",
+        "/a[^/]",
+        "/[^\\x00-\\x7f]+",
+        "",
+        "a",
+        "[",
+    )
 )
 PATHS = (
     "/",
@@ -46,6 +65,9 @@ PATHS = (
     "/b?r=a&q=yes&q=1",
     "/a?b",
     "//a",
+    "/aé",
+    "/a\udcff",
+    "/\udce9",
 )
 METHODS = ("GET", "POST", "HEAD", "PUT", "*")
 SENT_METHODS = ("GET", "GET", "GET", "POST", "HEAD", "PUT", "DELETE")
@@ -66,6 +88,9 @@ HEADER_PATTERN = st.sampled_from(
         "a.*",
         ".",
         "..",
+        "[^a]+",
+        "[^\\x00-\\x7f]+",
+        "(?s)a.b",
         "(",
     )
 )
@@ -84,7 +109,7 @@ VALUES = (
     "a=1; sticky=on",
     "2",
 )
-NOT_ASCII = ("é", "\udce9")
+NOT_ASCII = ("é", "\udce9", "\udcff", "a\tb", "\x7f")
 USERS = (("x-user", "alice"), ("x-user", "bob"), ("x-user", ""), ("cookie", "side=1"), ("cookie", 'a=1; side="2"'))
 RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
     (
@@ -108,7 +133,9 @@ def services(draw: st.DrawFn, place: tuple[str, str], index: int, protocols: Seq
     if draw(st.sampled_from((False, False, True))):
         ports.append(port(edge.DATAGRAMS, "datagrams") | {"protocol": "UDP"})
     written = service(name, *ports, namespace=namespace, metadata=metadata, clusterIP=f"address-{index + 1}")
-    conditions: st.SearchStrategy[Object] = st.sampled_from(({}, {}, {}, {"ready": True}, {"ready": False}))
+    conditions: st.SearchStrategy[Object] = st.sampled_from(
+        ({}, {}, {}, {"ready": True}, {"ready": False}, {"ready": False, "serving": True, "terminating": True})
+    )
     return [written, *(_slice(written, member, draw(conditions)) for member in _members(draw, index))]
 
 
@@ -148,6 +175,10 @@ def splits(draw: st.DrawFn, name: str) -> Object:
         annotations["headgate.dev/allow-self-reference"] = "true"
     if draw(SELDOM):
         annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
+    if draw(SELDOM):
+        annotations["headgate.dev/mirror"] = (
+            f"{draw(st.sampled_from(backends))}={draw(st.sampled_from(('100%', '50%', '0.5%')))}"
+        )
     return split(
         draw(ROOTS),
         {backend: draw(WEIGHTS) for backend in backends},
@@ -195,6 +226,7 @@ def consumers(draw: st.DrawFn) -> list[Object]:
     drawn = [routes.consumer_route(draw, f"c{n}", draw(TIMES)) for n in range(number)]
     if number and draw(MOSTLY):
         drawn.append(grant("consumers", ("gateway.networking.k8s.io", "HTTPRoute", "blue"), ("", "Service")))
+        drawn.append(grant("externals", ("gateway.networking.k8s.io", "HTTPRoute", "blue"), (EXPERIMENTAL, "XBackend")))
     return drawn
 
 
@@ -209,7 +241,7 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
     objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
     if draw(st.booleans()):
         objects += [
-            *edge.edge_gateway("address-100"),
+            *edge.random_edge(draw, "address-100"),
             *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3)),
         ]
         objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
@@ -235,7 +267,7 @@ def root_worlds(draw: st.DrawFn) -> Objects:
         )
     objects += [groups(draw, name) for name in GROUPS]
     objects += [
-        *edge.edge_gateway("address-100"),
+        *edge.random_edge(draw, "address-100"),
         *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2)),
     ]
     return {key_of(written): written for written in objects}
@@ -248,7 +280,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
     objects += [
         splits(draw, "s0"),
         *(groups(draw, name) for name in GROUPS),
-        *edge.edge_gateway("address-100"),
+        *edge.random_edge(draw, "address-100"),
         edge.listener_set(draw(TIMES)),
         *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(2)),
         *(routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
@@ -307,12 +339,12 @@ def requests(draw: st.DrawFn) -> Sent:
     if not draw(MOSTLY):
         headers += draw(st.lists(st.sampled_from(USERS), max_size=2))
     if draw(SELDOM):
-        headers.append(draw(routes.SENT_ORIGINS))
+        headers.append(draw(filters.SENT_ORIGINS))
     if not draw(MOSTLY):
         headers += draw(odd_headers.lists(http1=True))
     method = draw(st.sampled_from(SENT_METHODS))
     if draw(SELDOM):
-        headers += draw(routes.PREFLIGHTS)
+        headers += draw(filters.PREFLIGHTS)
         method = "OPTIONS"
     authority = draw(st.sampled_from(authorities[via]))
     number = draw(st.sampled_from(edge.SENT_TO)) if via == "gateway" else number

@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 import pytest
-from msgspec import structs
 from tests.e2e.gateway_api.tls_backends import HOST, TRUSTED, HttpsServer, SecureGrpcServer
 from tests.envoy.rig import EnvoyRig
 from tests.make.objects import (
@@ -23,7 +22,7 @@ from tests.make.objects import (
     service,
     service_parent,
 )
-from tests.make.values import compiled
+from tests.make.values import compiled, with_local_names
 from tests.waiting import until
 from tests.wire import DEADLINE_S, Address
 
@@ -41,15 +40,7 @@ def server_only(hostname: str = HOST, ca: str = "ca") -> Object:
 
 def local(*objects: Object) -> Mesh:
     """Return the mesh of some objects, in which `localhost` replaces external names."""
-    mesh = compiled(*objects).mesh
-    places = {
-        entry.ref: tuple(
-            structs.replace(place, address="localhost") if place.resolved else place for place in entry.ready
-        )
-        for entry in mesh.endpoints
-    }
-    entries = tuple(structs.replace(entry, ready=places[entry.ref]) for entry in mesh.endpoints)
-    return structs.replace(mesh, endpoints=entries)
+    return with_local_names(compiled(*objects).mesh)
 
 
 def rule_for(name: str, **more: Any) -> Object:

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.check import check
 from headgate.model.mutual_tls import TlsMode
-from headgate.model.routing import Workload
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
@@ -25,6 +27,20 @@ def compiled(*objects: Mapping[str, Any], tls_modes: Mapping[str, TlsMode] | Non
     result = compile_mesh(snapshot(*objects), Settings(**settings), tls_modes or {})
     assert check(result.mesh) == ()
     return result
+
+
+def with_local_names(mesh: Mesh) -> Mesh:
+    """Return a mesh in which `localhost` replaces the names of servers outside the mesh: the compiler rejects that name."""
+    entries = (
+        structs.replace(
+            entry,
+            ready=tuple(
+                structs.replace(place, address="localhost") if place.resolved else place for place in entry.ready
+            ),
+        )
+        for entry in mesh.endpoints
+    )
+    return structs.replace(mesh, endpoints=tuple(entries))
 
 
 def workloads(result: Compiled) -> dict[str, Workload]:
