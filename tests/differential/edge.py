@@ -102,11 +102,10 @@ def _externals(draw: st.DrawFn) -> Iterator[Object]:
         "x-plain": ({}, {"protocol": "HTTP"}, {"tls": {"mode": "None"}}, {"protocol": "TCP"}),
         "x-tls": (
             {"tls": proven},
-            {"protocol": "H2C", "tls": proven},
             {"tls": {"mode": "ServerOnly", "validation": _validation("gone")}},
             {"tls": {"mode": "ClientAndServer", "clientCertificateRef": {"name": CERTIFICATE}}},
         ),
-        "x-h2": ({"protocol": "HTTP2"}, {"protocol": "H2C"}),
+        "x-h2": ({"protocol": "HTTP2"}, {"protocol": "H2C"}, {"protocol": "H2C", "tls": proven}),
     }
     for number, (name, specs) in enumerate(kinds.items()):
         place = {"port": f"member-{number}", "name": "web"}

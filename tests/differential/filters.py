@@ -11,6 +11,8 @@ from tests.make.objects import Object, backend_ref, external_ref
 REFERENCES = ("a", "a", "a", "b", "b", "c", "d", "gone")  # mostly the Services that are roots of splits
 EXTERNALS = ("x-plain", "x-tls", "x-h2", "x-gone")
 """XBackends; the last one does not exist."""
+OF_HTTP1 = ("x-plain", "x-tls", "x-gone")
+"""Those that may be authorization servers: over HTTP/2, members decide nothing."""
 RULES = (
     *("plain", "plain", "plain", "plain", "edits", "edits"),
     *("authorization", "authorization", "mirror", "redirect", "CORS"),
@@ -69,9 +71,10 @@ def _edit(kind: str, field: str, names: Sequence[str]) -> st.SearchStrategy[Obje
 
 
 RESPONSE_NAMES = ("x-r", "x-s", "X-T")
+RESPONSE_EDITS = _edit("ResponseHeaderModifier", "responseHeaderModifier", RESPONSE_NAMES)
 EDITS = st.one_of(
     _edit("RequestHeaderModifier", "requestHeaderModifier", ("x-n", "X-A", "x-b", "accept", "user-agent", "host")),
-    _edit("ResponseHeaderModifier", "responseHeaderModifier", RESPONSE_NAMES),
+    RESPONSE_EDITS,
 )
 
 
@@ -95,7 +98,8 @@ def _filter_backends(draw: st.DrawFn, backends: Sequence[Object], matches: Seque
         if draw(st.booleans()):
             backend["filters"] = edits(draw, matches)
         elif draw(st.sampled_from((True, False, False))):
-            backend["filters"] = [_redirecting(draw, matches)]
+            of_responses = draw(st.lists(RESPONSE_EDITS, max_size=1))
+            backend["filters"] = [_redirecting(draw, matches), *of_responses]
 
 
 def mirror(draw: st.DrawFn, reference: Object) -> Object:
@@ -122,11 +126,8 @@ def _authorizations(draw: st.DrawFn, _matches: Sequence[Object]) -> list[Object]
     body = draw(st.sampled_from(({}, {}, {"forwardBody": {"maxSize": 100}})))
     if draw(st.booleans()):
         http = {"path": DECISIONS, "allowedHeaders": [DECISIVE], "allowedResponseHeaders": [PERMIT]}
-        server: Object = {
-            "protocol": "HTTP",
-            "backendRef": backend_ref(draw(st.sampled_from(REFERENCES))),
-            "http": http,
-        }
+        name = draw(st.sampled_from((*REFERENCES, *OF_HTTP1)))
+        server: Object = {"protocol": "HTTP", "backendRef": reference_of(name), "http": http}
     else:
         grpc = draw(st.sampled_from(({}, {"allowedHeaders": [DECISIVE]})))
         judge = backend_ref(draw(st.sampled_from((JUDGE, JUDGE, "gone"))), JUDGE_PORT)

@@ -120,13 +120,13 @@ def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
             ({"name": GATEWAY}, *({"name": GATEWAY, "sectionName": name} for name in ("tcp", "tcp2")), SERVICE)
         )
     )
-    rule = {"backendRefs": _backends(draw)} | ({"name": "only"} if draw(MARKS) else {})
+    rule = {"backendRefs": _backends(draw, least=1)} | ({"name": "only"} if draw(MARKS) else {})
     return _attached(draw, route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time}))
 
 
 def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a TLSRoute for TLS listeners of the Gateway, or for a Service."""
-    drawn = edge.tls_route(draw, name, time, _backends(draw))
+    drawn = edge.tls_route(draw, name, time, _backends(draw, least=1))
     if draw(MARKS):
         drawn["spec"]["parentRefs"] = [SERVICE]
     return _attached(draw, drawn)
@@ -134,7 +134,7 @@ def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
 
 def udp_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a UDPRoute for the UDP listener of the Gateway, or for a Service; few of its backends are no UDP ports."""
-    backends = [backend if draw(MARKS) else backend | {"port": edge.DATAGRAMS} for backend in _backends(draw)]
+    backends = [backend if draw(MARKS) else backend | {"port": edge.DATAGRAMS} for backend in _backends(draw, least=1)]
     drawn = edge.udp_route(name, time, backends)
     if draw(MARKS):
         drawn["spec"]["parentRefs"] = [SERVICE]
@@ -217,15 +217,24 @@ def _rule(draw: st.DrawFn) -> Object:
     return rule
 
 
-def _backends(draw: st.DrawFn) -> list[Object]:
-    """Return up to three backends: mostly Services, few of them servers outside the mesh."""
+def _backends(draw: st.DrawFn, *, least: int = 0) -> list[Object]:
+    """Return `least` to three backends: mostly Services, few of them servers outside the mesh."""
     names = draw(
-        st.lists(st.one_of(*[st.sampled_from(REFERENCES)] * 4, st.sampled_from(EXTERNALS)), max_size=3, unique=True)
+        st.lists(
+            st.one_of(*[st.sampled_from(REFERENCES)] * 4, st.sampled_from(EXTERNALS)),
+            min_size=least,
+            max_size=3,
+            unique=True,
+        )
     )
     weights = st.sampled_from((0, 1, 1, 2, 9))
-    return [
+    backends = [
         filters.reference_of(name, draw(st.sampled_from((8080, 8080, 1080))), weight=draw(weights)) for name in names
     ]
+    for backend in backends:
+        if backend["name"] not in EXTERNALS and draw(MARKS):
+            backend["namespace"] = "blue"
+    return backends
 
 
 def _match(draw: st.DrawFn) -> Object:

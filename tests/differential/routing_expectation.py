@@ -71,6 +71,7 @@ def expected(
     copies, copied = _copies(mesh, decision.mirrors, portions, name_of)
     # Localities of a cluster are exact (ADR 0003). The routes of CONNECT have weighted clusters.
     exact = decision.route is not None and (http or sent.via != "tunnel") and not draws(decision)
+    exact = exact and (decision.route is None or decision.route.split.order == "rotation")
     return ExpectedShares(dict(shares), exact, http, copies, copied, decision, portions)
 
 

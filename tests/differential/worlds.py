@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 from hypothesis import strategies as st
 from tests.differential import edge, filters, odd_headers, routes
 from tests.differential.lab import MEMBERS, Objects
-from tests.make.objects import Object, endpoint, endpoint_slice, grant, obj, port, service, split
+from tests.make.objects import GATEWAY_API, Object, canary, endpoint, endpoint_slice, grant, obj, port, service, split
 
 from headgate.kinds import EXPERIMENTAL
 from headgate.resources.registry import key_of
@@ -20,6 +20,8 @@ WEIGHTS = st.sampled_from((0, 1, 1, 2, 3, 5, 10, 90, 2**30))
 ROOTS = st.sampled_from(("a", "a", "a", "a", "b", "c", "a.default", "b.default.svc.cluster.local", "a.blue"))
 BACKENDS = st.sampled_from(("a", "b", "c", "d", "b", "c", "d", "a.blue", "b.blue", "gone"))
 GROUPS = ("g1", "g2", "g3")
+JUDGED = "judged"
+"""A Canary whose analysis compares the backends of its splits: they have a random order."""
 SELDOM = st.integers(0, 11).map(lambda drawn: drawn == 7)
 LEFT_OUT = st.integers(0, 11).map(
     lambda drawn: drawn == 0
@@ -117,9 +119,16 @@ RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
         {"headgate.dev/timeout": "request=60s attempt=30s"},
         {"headgate.dev/retry": "retries=1 on=5xx budget=50%", "headgate.dev/limits": "connections=1000"},
         {"headgate.dev/outlier-detection": "off"},
+        {
+            "headgate.dev/outlier-detection": "gateway-errors=9 local-errors=9 errors=9 time=1s max-time=9s max-percent=9%",
+            "headgate.dev/retry": "retries=3 on=unavailable backoff=10ms max-backoff=20ms",
+            "headgate.dev/timeout": "connect=9s idle=9s",
+            "headgate.dev/limits": "pending=1000 requests=1000 retries=100",
+        },
     )
 )
 """Settings that change no result while every member answers in time."""
+ROUTES = ("HTTPRoute", "HTTPRoute", "HTTPRoute", "GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute")
 MOSTLY = st.integers(0, 3).map(lambda drawn: drawn < 3)
 HOSTS = ("a", "b.example.com", "1", "yes", "a:8080")
 
@@ -173,19 +182,23 @@ def splits(draw: st.DrawFn, name: str) -> Object:
         annotations["headgate.dev/no-endpoints"] = "fail"
     if draw(SELDOM):
         annotations["headgate.dev/allow-self-reference"] = "true"
-    if draw(SELDOM):
+    if not draw(st.integers(0, 5)):
         annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
     if draw(SELDOM):
         annotations["headgate.dev/mirror"] = (
             f"{draw(st.sampled_from(backends))}={draw(st.sampled_from(('100%', '50%', '0.5%')))}"
         )
+    owner = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "Canary", "name": JUDGED, "uid": "1"}
+    metadata: Object = {"annotations": annotations, "creationTimestamp": draw(TIMES)}
+    if not draw(st.integers(0, 5)):
+        metadata["ownerReferences"] = [owner]
     return split(
         draw(ROOTS),
         {backend: draw(WEIGHTS) for backend in backends},
         name=name,
         matches=draw(st.lists(st.sampled_from((*GROUPS, *GROUPS, "gone")), max_size=2, unique=True)),
         namespace="blue" if draw(SELDOM) else "default",
-        metadata={"annotations": annotations, "creationTimestamp": draw(TIMES)},
+        metadata=metadata,
     )
 
 
@@ -214,9 +227,12 @@ def _match(draw: st.DrawFn, name: str) -> Object:
 
 
 def grants(draw: st.DrawFn, name: str) -> Object:
-    """Return a ReferenceGrant for splits of one namespace to Services of the other."""
+    """Return a ReferenceGrant for splits or routes of one namespace to Services of the other."""
     here, there = draw(st.permutations(("default", "blue")))
-    source = ("split.smi-spec.io", "TrafficSplit", here)
+    group, kind = draw(
+        st.sampled_from((("split.smi-spec.io", "TrafficSplit"), *((GATEWAY_API, kind) for kind in ROUTES)))
+    )
+    source = (group, kind, here)
     return grant(name, source, ("", "Service"), only=draw(st.sampled_from(("", "", "a"))), namespace=there)
 
 
@@ -239,12 +255,13 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
             objects += services(draw, place, index, protocols)
     objects += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
     objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
+    objects.append(canary("d", {"b": 1, "c": 1}, name=JUDGED, analysis={"canary": "b"}))
     if draw(st.booleans()):
         objects += [
             *edge.random_edge(draw, "address-100"),
             *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3)),
         ]
-        objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
+        objects += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
         objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
         objects += [routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
         objects += [routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
@@ -284,6 +301,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
         edge.listener_set(draw(TIMES)),
         *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(2)),
         *(routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
+        routes.grpc_route(draw, "g0", draw(TIMES)),
         routes.udp_route(draw, "u0", draw(TIMES)),
         routes.tcp_route(draw, "t0", draw(TIMES)),
         *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(0, 1)))),
