@@ -80,7 +80,7 @@ ALLOWED: tuple[Object, ...] = (
     {"kinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}], "namespaces": {"from": "Same"}},
 )
 """Routes that may attach to a listener."""
-SECTIONS = ("", "", "p8080", "p9090", "gone")
+SECTIONS = ("", "", "", "p8080", "p9090", "gone")
 ALT_NAMES: tuple[Object, ...] = ({}, {"subjectAltNames": [{"type": "Hostname", "hostname": "*.example.com"}]})
 TLS_HOSTNAMES = (("a.example.com",), ("*.example.com",), ("b.example.com", "*.b.example.com"))
 
@@ -101,6 +101,7 @@ def _externals(draw: st.DrawFn) -> Iterator[Object]:
     kinds: dict[str, Sequence[Object]] = {
         "x-plain": ({}, {"protocol": "HTTP"}, {"tls": {"mode": "None"}}, {"protocol": "TCP"}),
         "x-tls": (
+            {"tls": proven},
             {"tls": proven},
             {"tls": {"mode": "ServerOnly", "validation": _validation("gone")}},
             {"tls": {"mode": "ClientAndServer", "clientCertificateRef": {"name": CERTIFICATE}}},
@@ -156,8 +157,8 @@ def _listener(written: tuple[int, str, str, str]) -> Object:
 
 
 def policy(draw: st.DrawFn, name: str, time: str, services: Sequence[str]) -> Object:
-    """Return a BackendTLSPolicy for Services; the CA of every other one is missing."""
-    written = backend_policy(name, time, services, draw(st.sampled_from((AUTHORITY, "gone"))))
+    """Return a BackendTLSPolicy for Services; the CA of every fourth one is missing."""
+    written = backend_policy(name, time, services, draw(st.sampled_from((AUTHORITY, AUTHORITY, AUTHORITY, "gone"))))
     for target in written["spec"]["targetRefs"]:
         if section := draw(st.sampled_from(SECTIONS)):
             target["sectionName"] = section

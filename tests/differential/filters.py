@@ -11,7 +11,7 @@ from tests.make.objects import Object, backend_ref, external_ref
 REFERENCES = ("a", "a", "a", "b", "b", "c", "d", "gone")  # mostly the Services that are roots of splits
 EXTERNALS = ("x-plain", "x-tls", "x-h2", "x-gone")
 """XBackends; the last one does not exist."""
-OF_HTTP1 = ("x-plain", "x-tls", "x-gone")
+OF_HTTP1 = ("x-plain", "x-tls", "x-tls", "x-gone")
 """Those that may be authorization servers: over HTTP/2, members decide nothing."""
 RULES = (
     *("plain", "plain", "plain", "plain", "edits", "edits"),
@@ -114,7 +114,8 @@ def reference_of(name: str, number: int = 8080, **fields: Any) -> Object:
 
 def _mirrors(draw: st.DrawFn, _matches: Sequence[Object]) -> list[Object]:
     names = draw(st.lists(st.sampled_from((*REFERENCES, *EXTERNALS)), min_size=1, max_size=2, unique=True))
-    return [mirror(draw, reference_of(name)) for name in names]
+    elsewhere: Object = {"namespace": "blue"} if draw(st.integers(0, 5)) == 1 else {}
+    return [mirror(draw, reference_of(name) | (elsewhere if name in REFERENCES else {})) for name in names]
 
 
 def _policies(draw: st.DrawFn, _matches: Sequence[Object]) -> list[Object]:

@@ -106,7 +106,7 @@ def route_to_root(draw: st.DrawFn, name: str, time: str) -> Object:
 def grpc_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a GRPCRoute for the Gateway, a Service, or both."""
     rules, metadata = [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))], {"creationTimestamp": time}
-    if draw(MARKS):
+    if draw(OFTEN):
         rules[0]["name"] = "first"
     parents = draw(st.sampled_from(([{"name": GATEWAY}], [{"name": GATEWAY}], [{"name": GATEWAY}, SERVICE], [SERVICE])))
     drawn = route(name, *rules, parents=parents, kind="GRPCRoute", metadata=metadata, **_hostnames(draw))

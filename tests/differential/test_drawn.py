@@ -34,7 +34,7 @@ from headgate.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
-WORLDS = 80
+WORLDS = 140
 KINDS = (
     *(HTTP_ROUTE, GRPC_ROUTE, TCP_ROUTE, TLS_ROUTE, UDP_ROUTE),
     *(GATEWAY, LISTENER_SET, BACKEND, BACKEND_TLS_POLICY, AUTHORIZATION_POLICY),
@@ -47,6 +47,7 @@ _OF_SELECTORS = "selectors have their own tests (tests/resources)"
 _RARE = "needs several rare conditions at once"
 NOT_DRAWN = {
     "BackendTLSValidation.well_known": "no server has a certificate of an authority that the system trusts",
+    "BackendTls.opaque": _RARE,
     "BackendTls.fault": "such a backend is a failing share instead",
     "CaReference.namespace": _OF_CERTIFICATES,
     "CertificateReference": _OF_CERTIFICATES,

@@ -122,7 +122,7 @@ RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
         {
             "headgate.dev/outlier-detection": "gateway-errors=9 local-errors=9 errors=9 time=1s max-time=9s max-percent=9%",
             "headgate.dev/retry": "retries=3 on=unavailable backoff=10ms max-backoff=20ms",
-            "headgate.dev/timeout": "connect=9s idle=9s",
+            "headgate.dev/timeout": "connect=1s idle=9s",
             "headgate.dev/limits": "pending=1000 requests=1000 retries=100",
         },
     )
@@ -202,6 +202,11 @@ def splits(draw: st.DrawFn, name: str) -> Object:
     )
 
 
+def judged() -> Object:
+    """Return the Canary JUDGED."""
+    return canary("d", {"b": 1, "c": 1}, name=JUDGED, analysis={"canary": "b", "success": {"margin": "50%"}})
+
+
 def groups(draw: st.DrawFn, name: str) -> Object:
     """Return an HTTPRouteGroup in one of its versions (D4)."""
     matches = [_match(draw, f"m{index}") for index in range(draw(st.integers(1, 3)))]
@@ -255,7 +260,7 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
             objects += services(draw, place, index, protocols)
     objects += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
     objects += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
-    objects.append(canary("d", {"b": 1, "c": 1}, name=JUDGED, analysis={"canary": "b"}))
+    objects.append(judged())
     if draw(st.booleans()):
         objects += [
             *edge.random_edge(draw, "address-100"),
@@ -282,7 +287,7 @@ def root_worlds(draw: st.DrawFn) -> Objects:
         objects.append(
             split("a", weights, name=name, matches=matches, metadata=drawn["metadata"] | {"namespace": "default"})
         )
-    objects += [groups(draw, name) for name in GROUPS]
+    objects += [judged(), *(groups(draw, name) for name in GROUPS)]
     objects += [
         *edge.random_edge(draw, "address-100"),
         *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2)),
@@ -296,6 +301,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
     objects = [written for index, place in enumerate(PLACES) for written in services(draw, place, index, ())]
     objects += [
         splits(draw, "s0"),
+        judged(),
         *(groups(draw, name) for name in GROUPS),
         *edge.random_edge(draw, "address-100"),
         edge.listener_set(draw(TIMES)),
@@ -304,7 +310,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
         routes.grpc_route(draw, "g0", draw(TIMES)),
         routes.udp_route(draw, "u0", draw(TIMES)),
         routes.tcp_route(draw, "t0", draw(TIMES)),
-        *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(0, 1)))),
+        *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
         *consumers(draw),
     ]
     return {key_of(written): written for written in objects}
