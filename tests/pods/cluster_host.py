@@ -237,14 +237,24 @@ def settle(api: Api) -> None:
     until(is_active, "all connected proxies in sync")
 
 
-def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str) -> dict[str, Any]:
-    """Return a Deployment of the program in `traffic_pod`, which a test controls; its HTTP server listens on `port`."""
+def traffic_deployment(
+    place: str,
+    name: str,
+    *,
+    port: int = PORT,
+    servers: Mapping[str, tuple[str, int]] | None = None,
+    **labels: str,
+) -> dict[str, Any]:
+    """Return a Deployment of the program in `traffic_pod`, which a test controls; its HTTP server listens on `port`.
+
+    `servers` has the protocol and the port of each further server, as SERVERS.
+    """
     command = ["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"]
     written = app_deployment(place, name, replicas=1, command=command, **labels)
     pod = written["spec"]["template"]
     pod["metadata"]["annotations"] = {"headgate.dev/excluded-inbound-ports": str(CONTROL_PORT)}
     (container,) = pod["spec"]["containers"]
-    servers = SERVERS if name == "protocols" else {}
+    servers = servers or {}
     container |= {
         "image": SECOND_IMAGE,
         "env": [
@@ -265,7 +275,7 @@ def prepare(cluster: Cluster) -> None:
     for place in (SITE, NEIGHBOR):
         cluster.apply(*(traffic_deployment(place, name, part="backends") for name in NAMES))
         cluster.apply(*(http_service(place, name, app=name) for name in NAMES))
-    cluster.apply(*(traffic_deployment(SITE, name) for name in ("protocols", "client")))
+    cluster.apply(traffic_deployment(SITE, "protocols", servers=SERVERS), traffic_deployment(SITE, "client"))
     cluster.wait_rolled_out(SITE, *NAMES, "protocols", "client")
     cluster.wait_rolled_out(NEIGHBOR, *NAMES)
     cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")

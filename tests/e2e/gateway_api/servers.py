@@ -1,5 +1,6 @@
 """Servers for the protocols that tests of the Gateway API need beside HTTP/1.1, which answer with their names; calls over gRPC."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,24 @@ class AuthServer(GrpcServer):
         return _field(3, _field(2, _field(1, header)))  # ok_response.headers[0].header
 
 
+class NamedDatagrams(asyncio.DatagramProtocol):
+    """A server that answers datagrams with its name."""
+
+    _transport: asyncio.DatagramTransport
+
+    def __init__(self, network: Network, name: str, at: Address = FREE_PORT) -> None:
+        self._name = name.encode()
+        network.run(self._listen(at))
+        self.address = Address(*self._transport.get_extra_info("sockname"))
+
+    async def _listen(self, at: Address) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=at)
+
+    def datagram_received(self, _data: bytes, addr: tuple[str, int]) -> None:
+        self._transport.sendto(self._name, addr)
+
+
 def _field(number: int, content: bytes) -> bytes:
     """Return a field of a message that has bytes, a text or a message, shorter than 128 bytes."""
     return bytes([number << 3 | 2, len(content)]) + content
@@ -72,4 +91,5 @@ PROTOCOLS: Mapping[str, AppProtocol] = {
     "auth": AppProtocol("kubernetes.io/h2c", AuthServer),
     "plain": AppProtocol("tcp-server-first", plain_server),
     "tls": AppProtocol("tls", tls_server),
+    "datagrams": AppProtocol("", NamedDatagrams),
 }

@@ -33,7 +33,7 @@ class HeldConnection:
     def __init__(self, network: Network, address: Address, server_name: str) -> None:
         self._network = network
         self._reader, self._writer = network.run(
-            asyncio.open_connection(*address, ssl=_trusting(), server_hostname=server_name)
+            asyncio.open_connection(*address, ssl=trusting(), server_hostname=server_name)
         )
         network.run(self._reader.readline())
 
@@ -213,7 +213,7 @@ class Site:
 
         The client presents the certificate of `client`.
         """
-        return self.host.network.run(_ask_tls(address, server_name, Request(address, path, host), _trusting(client)))
+        return self.host.network.run(ask_tls(address, server_name, Request(address, path, host), trusting(client)))
 
     @contextlib.contextmanager
     def asking_tls(self, address: Address, host: str, client: Credential) -> Iterator[Counter[str]]:
@@ -232,7 +232,7 @@ class Site:
 
         With an empty name, the client sends no SNI. It presents the certificate of `client`.
         """
-        return self.host.network.run(_greeting(address, server_name, _trusting(client)))
+        return self.host.network.run(greeting(address, server_name, trusting(client)))
 
     def hold(self, address: Address, server_name: str) -> HeldConnection:
         """Open a TLS connection to a server that greets."""
@@ -243,7 +243,7 @@ class Site:
         return {name: self.greeting(address, name) for name in server_names}
 
 
-def _trusting(client: Credential | None = None) -> ssl.SSLContext:
+def trusting(client: Credential | None = None) -> ssl.SSLContext:
     """Return the context of a client that accepts every certificate, and presents its own if it has one."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -255,7 +255,8 @@ def _trusting(client: Credential | None = None) -> ssl.SSLContext:
     return context
 
 
-async def _greeting(address: Address, server_name: str, context: ssl.SSLContext) -> str:
+async def greeting(address: Address, server_name: str, context: ssl.SSLContext) -> str:
+    """Return what `Site.greeting` does."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=server_name)
@@ -268,7 +269,8 @@ async def _greeting(address: Address, server_name: str, context: ssl.SSLContext)
         return f"{name.value!s}: {line.decode().strip()}" if line else CLOSED
 
 
-async def _ask_tls(address: Address, server_name: str, request: Request, context: ssl.SSLContext) -> str:
+async def ask_tls(address: Address, server_name: str, request: Request, context: ssl.SSLContext) -> str:
+    """Return the status of a request over TLS; `closed` if the connection ends without a response."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=server_name)
@@ -283,6 +285,6 @@ async def _ask_tls(address: Address, server_name: str, request: Request, context
 async def _keep_asking(
     address: Address, host: str, client: Credential, answers: Counter[str], stopped: threading.Event
 ) -> None:
-    context = _trusting(client)
+    context = trusting(client)
     while not stopped.is_set():
-        answers[await _ask_tls(address, host, Request(address, "/", host), context)] += 1
+        answers[await ask_tls(address, host, Request(address, "/", host), context)] += 1
