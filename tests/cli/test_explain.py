@@ -437,3 +437,12 @@ def test_udp_urls_name_the_udp_port_of_a_gateway_and_not_the_tcp_port_with_its_n
     assert "does not serve port 54/UDP; it serves 53, 53/UDP, 514/UDP" in missing.err
     assert "headgate routes UDP for clients of Gateways only" in run("explain", "udp://edge:53", "-f", DATAGRAMS).err
     assert "udp://edge" in run("explain", "udp://edge", "--via", "gateway/edge", "-f", DATAGRAMS).err
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"), [("/na\u00efve?q=a b", "/na%C3%AFve?q=a%20b"), ("/%C3%AF%", "/%C3%AF%"), ("/\udcff", "/%FF")]
+)
+def test_a_path_is_explained_as_browsers_send_it(explain: Callable[..., Any], written: str, sent: str) -> None:
+    """`try` sends it so too."""
+    found = explain(f"http://website:8080{written}")
+    assert (found["url"], found["backends"][0]["statusCode"]) == (f"http://website:8080{sent}", 0)

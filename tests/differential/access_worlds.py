@@ -58,6 +58,9 @@ PATTERNS = st.sampled_from(
         "(?i)/A",
         "/a.b",
         "/a\\.b",
+        "/a[^/]+",
+        "(?s)/a.*",
+        "/[^\\x00-\\x7f]+",
         "",
         "[",
     )
@@ -68,7 +71,7 @@ PARTS = st.sampled_from(
 METHODS = ("*", "GET", "GET", "GET", "POST", "HEAD", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 CERTIFICATE = "x-forwarded-client-cert"
 TEXTS = {
-    "x-a": (".*", "", "..", "1", "1|a", "1,a", "[0-9]+"),
+    "x-a": (".*", "", "..", "1", "1|a", "1,a", "[0-9]+", "[^a]+", "[^\\x00-\\x7f]+"),
     "user-agent": (".*Firefox.*", ".+", "(?i)firefox"),
     "cookie": (".*sticky=on.*", "a=1; b=2", "a=1"),
     "host": ("a", "a(:[0-9]+)?", ".*"),

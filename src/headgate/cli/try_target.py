@@ -2,12 +2,13 @@
 
 import re
 from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import usage_error
+from headgate.cli.request_arguments import encoded_url
 from headgate.cli.shares import DOMAIN
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.services import HEADLESS
@@ -19,8 +20,6 @@ from headgate.resources.core.service import ServiceSpec
 from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE
 from headgate.resources.request_spec import RequestSpec
-
-_SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
 class TriedUrl(NamedTuple):
@@ -46,7 +45,7 @@ class TryPort(NamedTuple):
 
 def parse_url(text: str) -> TriedUrl:
     """Parse a URL; without a scheme it is http. Raises BadParameter."""
-    parts = urlsplit(text if "://" in text else f"http://{text}")
+    parts = urlsplit(encoded_url(text if "://" in text else f"http://{text}"))
     try:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
@@ -59,8 +58,8 @@ def parse_url(text: str) -> TriedUrl:
     if not re.fullmatch(r"[a-z0-9.-]+", host):
         raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
     authority = host if port is None else f"{host}:{port}"
-    query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
-    return TriedUrl(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+    query = f"?{parts.query}" if parts.query else ""
+    return TriedUrl(host, port, f"http://{authority}{parts.path or '/'}{query}")
 
 
 async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> TriedUrl:
