@@ -39,6 +39,8 @@ def is_usual(sent):
         USUAL.issuperset(names)
         and not repeated & {"user-agent", "accept", "x-request-id", "x-forwarded-host"}
         and all(len(value) < 1000 and value.isprintable() for _, value in sent.headers)
+        # HAProxy refuses a malformed target before it closes the connection of a server name without a certificate.
+        and (sent.target.isascii() or not sent.server_name)
     )
 
 
