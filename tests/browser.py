@@ -1,14 +1,18 @@
 """Debian's chromium, driven by Playwright, for tests of the dashboard's page."""
 
 import contextlib
+import json
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 CHROMIUM = shutil.which("chromium") or ""
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
+AXE = Path(__file__).parents[1] / "tools/page/node_modules/axe-core/axe.min.js"
+needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core (tools/check_page.py installs it with npm)")
 
 
 @contextlib.asynccontextmanager
@@ -21,3 +25,11 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+async def assert_accessible(page: Page) -> None:
+    """Fail if axe finds a violation of its rules on a page."""
+    await page.evaluate(AXE.read_text())
+    report = await page.evaluate("axe.run()")
+    violations = {rule["id"]: [node["html"] for node in rule["nodes"]] for rule in report["violations"]}
+    assert violations == {}, json.dumps(violations, indent=2)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, edge, even_split, finding, graph, mesh_status, node, proxy
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -264,7 +264,7 @@ async def test_axe_finds_no_violation(opened: OpenPage, scheme: Any) -> None:
     for place in ("", "/proxies", "/findings"):
         await opened.open(place)
         await expect(opened.page.locator("main .finding, main table").first).to_be_visible()
-        await opened.assert_accessible()
+        await assert_accessible(opened.page)
 
 
 async def test_a_hidden_page_has_no_streams(opened: OpenPage) -> None:

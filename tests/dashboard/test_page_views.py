@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 import pytest
 from playwright.async_api import expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -171,4 +171,4 @@ async def test_axe_finds_no_violation_in_a_service(opened: OpenPage, scheme: Any
     await opened.open("/service/shop/website")
     await expect(opened.page.locator("canvas")).to_have_count(3)
     await expect(opened.page.get_by_role("region", name="Callers")).to_be_visible()
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)
