@@ -179,6 +179,22 @@ def test_a_change_of_weight_moves_and_names_the_share_before(graph: GraphPage) -
     assert graph.places() == places
 
 
+def test_only_a_change_of_weight_moves_and_not_each_new_number(graph: GraphPage) -> None:
+    """Numbers change each second: transitions of them would paint frames as long as the page is open."""
+    graph.draw(meshes.splits(700, 300))
+    graph.page.evaluate(
+        "moved = []; addEventListener('transitionrun', event => moved.push(event.target.getAttribute('class')))"
+    )
+    graph.show(meshes.splits(630, 370))
+    graph.page.get_by_text("observed 63 %").first.wait_for()
+    graph.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+    assert graph.page.evaluate("moved") == []
+    graph.show(meshes.splits(630, 370, weight=40))
+    graph.page.evaluate(
+        "new Promise(done => { const poll = () => moved.includes('line') ? done() : requestAnimationFrame(poll); poll(); })"
+    )
+
+
 def test_reduced_motion_has_no_transition(browser: Any, url: str) -> None:
     page = browser.new_page(viewport=WIDE, reduced_motion="reduce")
     graph = GraphPage(page, url)
