@@ -5,9 +5,8 @@ the calling pod by the most labels, and the target is the called Service. A pod 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TypeAlias
 
 from msgspec import structs
 
@@ -21,16 +20,53 @@ from headgate.resources.traffic_graphs import SERVICES, GraphEdge, GraphNode, Tr
 from headgate.telemetry.answers.answers import SHARES, UNKNOWN
 from headgate.telemetry.answers.divided_traffic import Called, DividedTraffic, MeshFacts, exchanged
 from headgate.telemetry.answers.object_graph import OUTSIDE, SERVICE, ObjectGraph
-from headgate.telemetry.counters.counts import RECEIVED, SENT, UNSENT, Counts
+from headgate.telemetry.counters.counts import BEYOND_REQUESTS, RECEIVED, SENT, UNSENT, Counts
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, Reading
-from headgate.telemetry.counters.histogram import merged, percentiles
+from headgate.telemetry.counters.histogram import Buckets, merged, percentiles
 
 _GROUPS = {names.kind: names.group for names in reversed(NAMES)}
 _TARGET = 32  # the bits of a target and of whether there are copies, in the key of an edge
 _TARGETS = (1 << _TARGET) - 1
 _NO_SEVERITIES: Counter[Severity] = Counter()
-_Sums: TypeAlias = list[int]
-"""The sum of the counters on an edge, that of the counters of flows over mutual TLS, and the latencies of each flow."""
+
+
+class _Edges:
+    """The sums of the edges in parallel lists, one place for each edge.
+
+    A list for each edge instead would be 20,000 objects that the garbage collector walks, a third of a graph's processor time.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[int, int] = {}
+        self.keys: list[int] = []
+        self.counters: list[int] = []
+        self.secured: list[int] = []
+        self.latencies: list[int] = []
+        self.further: defaultdict[int, list[int]] = defaultdict(list)
+
+    def add(self, key: int, counts: Counts, *, secured: bool) -> None:
+        """Add a flow to the edge with a key (`_edge_key`)."""
+        counters = counts.counters
+        place = self.places.get(key)
+        if place is None:
+            self.places[key] = len(self.keys)
+            self.keys.append(key)
+            self.counters.append(counters)
+            self.secured.append(counters if secured else 0)
+            self.latencies.append(counts.latency)
+            return
+        self.counters[place] += counters
+        if secured:
+            self.secured[place] += counters
+        self.further[place].append(counts.latency)
+
+    def sorted(self, positions: Sequence[int]) -> list[GraphEdge]:
+        """Return the edges by source and target; `positions` has the place of each node among the sorted ones."""
+        keys = [_edge_key(positions[key >> _TARGET], positions[(key & _TARGETS) >> 1], key & 1) for key in self.keys]
+        return [
+            _edge(keys[at], self.counters[at], self.secured[at], (self.latencies[at], *self.further.get(at, ())))
+            for at in sorted(range(len(keys)), key=keys.__getitem__)
+        ]
 
 
 def traffic_graph(name: str, reading: Reading, world: ObjectGraph, facts: MeshFacts) -> TrafficGraph:
@@ -114,7 +150,7 @@ class _Graph:
         self._numbers: dict[Ref, int] = {}
         self._ends: dict[Peer, int] = {}
         self._services: dict[str, int] = {}
-        self._edges: dict[int, _Sums] = {}
+        self._edges = _Edges()
         self._called: defaultdict[Called, int] = defaultdict(int)
 
     def made(self) -> TrafficGraph:
@@ -124,13 +160,10 @@ class _Graph:
         refs = sorted(self._numbers, key=attrgetter("namespace", "kind", "name"))
         indexes = {ref: index for index, ref in enumerate(refs)}
         positions = [indexes[ref] for ref in self._numbers]
-        rows = sorted(
-            (_edge_key(positions[key >> _TARGET], positions[(key & _TARGETS) >> 1], key & 1), sums)
-            for key, sums in self._edges.items()
-        )
+        edges = tuple(self._edges.sorted(positions))
         reading = self._reading
         milliseconds = round(reading.window * 1000)
-        reason, message = ("", "") if rows else empty_reason(milliseconds, self._world, self._facts)
+        reason, message = ("", "") if edges else empty_reason(milliseconds, self._world, self._facts)
         divided = self._divided if self._by_service else DividedTraffic(MeshFacts(None))
 
         def index(service: str) -> int:
@@ -143,7 +176,7 @@ class _Graph:
             reason=reason,
             message=message,
             nodes=tuple(self._nodes(refs)),
-            edges=tuple([_edge(key, sums) for key, sums in rows]),
+            edges=edges,
             splits=tuple(divided.splits(self._called, index)),
             mirrors=tuple(divided.mirrored(self._called, index)),
         )
@@ -151,22 +184,15 @@ class _Graph:
 
     def _add_flows(self) -> None:
         """Add each flow to its edge. Add those that splits and mirrors need to what was called."""
-        ends, edges, roots = self._ends, self._edges, self._divided.roots
+        ends, roots, add = self._ends, self._divided.roots, self._edges.add
         for flow, counts in self._reading.flows.items():
-            counters = counts.counters
-            if not counters:
+            if not counts.counters:
                 continue
             source = ends.get(flow.source)
             key = _edge_key(self._end(flow.source) if source is None else source, self._target(flow), flow.copy)
-            sums = edges.get(key)
-            if sums is None:
-                edges[key] = [counters, counters if flow.secured else 0, counts.latency]
-            else:
-                sums[0] += counters
-                sums[1] += counters if flow.secured else 0
-                sums.append(counts.latency)
+            add(key, counts, secured=flow.secured)
             if flow.copy or flow.service in roots:
-                self._called[Called(PortRef(flow.service, flow.port), flow.backend, flow.copy)] += counters
+                self._called[Called(PortRef(flow.service, flow.port), flow.backend, flow.copy)] += counts.counters
 
     def _number(self, ref: Ref) -> int:
         """Return the number of a node, in the order in which the nodes occur."""
@@ -240,28 +266,39 @@ def _edge_key(source: int, target: int, copy: int) -> int:
     return source << _TARGET | target << 1 | copy
 
 
-def _edge(key: int, sums: _Sums) -> GraphEdge:
-    all_counters, of_secured, *latencies = sums
-    counts, secured = Counts(0, all_counters), Counts(0, of_secured)
-    failures, denied, connections, unreached = counts.failure, counts.denied, counts.connections, counts.unreached
+def _edge(key: int, counters: int, of_secured: int, latencies: Sequence[Buckets]) -> GraphEdge:
+    """Return an edge: the sum of the counters, that of flows over mutual TLS, and the latencies of each flow."""
+    counts = Counts(0, counters)
+    failures, denied = counts.failure, counts.denied
     answered = counts.success + failures
     requests = answered + denied
     latency = latencies[0] if len(latencies) == 1 else merged(latencies, answered)
     p50, p90, p99 = [round(second * 1e6) for second in percentiles(latency, SHARES)] or (None, None, None)
-    return GraphEdge(
+    edge = GraphEdge(
         source=key >> _TARGET,
         target=(key & _TARGETS) >> 1,
         copy=bool(key & 1),
         requests=requests,
         failures=failures,
         denied=denied,
-        connections=connections,
-        failed_connections=unreached,
-        denied_connections=counts.denied_connections,
         p50_microseconds=p50,
         p90_microseconds=p90,
         p99_microseconds=p99,
+        exchanged=requests,
+        secured=requests if of_secured == counters else exchanged(of_secured) if of_secured else 0,
+    )
+    return edge if counters < BEYOND_REQUESTS else _with_connections(edge, counts, Counts(0, of_secured))
+
+
+def _with_connections(edge: GraphEdge, counts: Counts, secured: Counts) -> GraphEdge:
+    """Return an edge with its connections and bytes, and without requests that reached no server in `exchanged`."""
+    connections, unreached = counts.connections, counts.unreached
+    return structs.replace(
+        edge,
+        connections=connections,
+        failed_connections=unreached,
+        denied_connections=counts.denied_connections,
         bytes=counts.count(SENT) + counts.count(RECEIVED) if connections or unreached else None,
-        exchanged=requests + connections - counts.count(UNSENT) + secured.count(UNSENT),
-        secured=exchanged(of_secured) if of_secured else 0,
+        exchanged=edge.requests + connections - counts.count(UNSENT) + secured.count(UNSENT),
+        secured=exchanged(secured.counters),
     )

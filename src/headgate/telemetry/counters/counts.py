@@ -35,6 +35,8 @@ A larger value is a proxy's error, and would overflow into other counters.
 """
 
 _BITS = packed_counters.BITS[packed_counters.WIDE]
+BEYOND_REQUESTS = 1 << _BITS * CONNECTIONS
+"""Packed counters below this have requests only: no connections, bytes or attempts, and none that were audited or not sent."""
 _ONE_COUNTER = (1 << _BITS) - 1
 _FAILING = {
     _CLASS_INDEXES[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _GRPC_SERVER_FAULTS))
