@@ -1,6 +1,7 @@
 """Views of the page other than its overview: questions, histories, Services, and the commands that they show (R110)."""
 
 import asyncio
+import json
 import shlex
 from typing import Any
 from urllib.parse import urlencode
@@ -10,6 +11,9 @@ from playwright.async_api import expect
 from tests.browser import assert_accessible, needs_axe, needs_chromium
 from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, node
+
+from headgate.kinds import names_of
+from headgate.resources.request_spec import CALLER_KINDS
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
@@ -25,6 +29,37 @@ async def test_explain_asks_again_about_the_same_request(opened: OpenPage) -> No
     async with page.expect_response(f"**{path}") as response:
         await page.get_by_role("button", name="Explain", exact=True).click()
     assert (await response.value).status == 500
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("serviceaccount/web", "ServiceAccount"), ("Deployment/web", "Deployment"), ("po/web", "Pod")]
+)
+async def test_explain_accepts_a_caller_as_the_command_does(opened: OpenPage, text: str, kind: str) -> None:
+    page = opened.page
+    opened.api.objects[f"{INSPECT}/trafficgraphs/workloads"] = graph([], [])
+    await opened.open("/explain?url=http://website/&in=shop")
+    caller = page.get_by_label("From (empty: the gateway)")
+    await caller.fill("web")
+    fault = await caller.evaluate("field => field.validationMessage")
+    assert fault.startswith("Write the caller as KIND/NAME, for example serviceaccount/web. Kinds are pod, deployment,")
+    await caller.fill(text)
+    async with page.expect_request(lambda request: "caller" in (request.post_data or "")) as sent:
+        await page.get_by_role("button", name="Explain", exact=True).click()
+    body = json.loads((await sent.value).post_data or "")
+    assert body["spec"]["caller"] == {"kind": kind, "name": "web"}
+
+
+async def test_the_callers_that_explain_accepts_are_those_of_the_command(opened: OpenPage) -> None:
+    await opened.open()
+    kinds = await opened.page.evaluate(
+        """async words => {
+          const url = new URL("views/explain/question.js", document.querySelector("script[src]").src);
+          const { specOf } = await import(url);
+          return words.map(word => specOf({ url: "/", method: "", headers: "", gateway: "", at: "", from: `${word}/web` }).caller?.kind);
+        }""",
+        [word for kind in CALLER_KINDS for word in names_of(kind).words],
+    )
+    assert kinds == [kind for kind in CALLER_KINDS for _ in names_of(kind).words]
 
 
 async def test_a_command_gives_its_words_to_the_program_and_none_to_the_shell(opened: OpenPage) -> None:
@@ -51,7 +86,13 @@ async def test_the_comparison_and_the_command_of_a_rollback_have_the_same_namesp
 ) -> None:
     page, api = opened.page, opened.api
     revisions = f"{INSPECT}/namespaces/{namespace}/revisions" if namespace else f"{INSPECT}/revisions"
-    revision = {"revision": 7, "recordTime": None, "reason": "Written", "changes": [], "effectMessages": []}
+    revision: dict[str, Any] = {
+        "revision": 7,
+        "recordTime": None,
+        "reason": "Written",
+        "changes": [],
+        "effectMessages": [],
+    }
     api.objects[revisions] = {"items": [{"metadata": {"name": "7"}, **revision}]}
     api.objects[f"{revisions}/7/restoration"] = {"steps": []}
     await opened.open(f"/history?namespace={namespace}")

@@ -4,7 +4,7 @@ import { inspectPath } from "../../api.js";
 import { useReading } from "../../readings.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useState } from "../../vendor/preact-hooks.js";
-import { METHODS } from "./question.js";
+import { callerFault, METHODS } from "./question.js";
 
 /** @typedef {import("./question.js").Question} Question */
 
@@ -19,9 +19,14 @@ export function Form({ question, onExplain }) {
   );
   const set = (/** @type {keyof Question} */ name) => (/** @type {Event} */ event) =>
     setDraft({ ...draft, [name]: /** @type {HTMLInputElement} */ (event.target).value });
+  const setCaller = (/** @type {Event} */ event) => {
+    const field = /** @type {HTMLInputElement} */ (event.target);
+    field.setCustomValidity(callerFault(field.value.trim()));
+    set("from")(event);
+  };
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    onExplain({ ...draft, url: draft.url.trim() });
+    onExplain({ ...draft, url: draft.url.trim(), from: draft.from.trim() });
   };
   return html`<form class="question" onSubmit=${submit} aria-label="The request">
     <label class="field method"><span>Method</span>
@@ -34,7 +39,7 @@ export function Form({ question, onExplain }) {
         autocomplete="off" spellcheck="false" />
     </label>
     <label class="field"><span>From (empty: the gateway)</span>
-      <input type="text" list="callers" value=${draft.from} onInput=${set("from")} placeholder="Deployment/client"
+      <input type="text" list="callers" value=${draft.from} onInput=${setCaller} placeholder="Deployment/client"
         autocomplete="off" spellcheck="false" />
       <datalist id="callers">${workloads.map(({ kind, name }) => html`<option value=${`${kind}/${name}`} />`)}</datalist>
     </label>

@@ -9,6 +9,45 @@
 
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "QUERY"];
 
+/** The kinds of callers, each with the short names that kubectl and the command accept. */
+const CALLERS = Object.entries({
+  Pod: ["po"],
+  Deployment: ["deploy"],
+  StatefulSet: ["sts"],
+  DaemonSet: ["ds"],
+  Job: [],
+  CronJob: ["cj"],
+  ReplicaSet: ["rs"],
+  ReplicationController: ["rc"],
+  ServiceAccount: ["sa"],
+});
+
+/**
+ * Return the kind that a word names as on the command line (`deployment`, `deployments`, `deploy`); of any other word the word itself.
+ *
+ * @param {string} word
+ */
+function callerKind(word) {
+  const name = word.toLowerCase();
+  const named = CALLERS.find(([kind, short]) =>
+    [kind.toLowerCase(), `${kind.toLowerCase()}s`, ...short].includes(name),
+  );
+  return named?.[0] ?? word;
+}
+
+/**
+ * Return what is wrong with the caller in a question, or an empty text.
+ *
+ * @param {string} from
+ */
+export function callerFault(from) {
+  const [word = "", name = "", ...rest] = from.split("/");
+  const isKind = CALLERS.some(([kind]) => kind === callerKind(word));
+  if (!from || (isKind && name && !rest.length)) return "";
+  const kinds = CALLERS.map(([kind]) => kind.toLowerCase());
+  return `Write the caller as KIND/NAME, for example serviceaccount/web. Kinds are ${kinds.slice(0, -1).join(", ")} and ${kinds.at(-1)}.`;
+}
+
 /**
  * @param {Record<string, string>} query of the page's place
  * @returns {Question}
@@ -29,12 +68,12 @@ function headerFields(text) {
 
 /** @param {Question} question */
 export function specOf({ url, method, headers, from, gateway, at }) {
-  const [kind = "", name = ""] = from.split("/", 2);
+  const [word = "", name = ""] = from.split("/", 2);
   return {
     url,
     method: method || "GET",
     headers: headerFields(headers),
-    ...(from ? { caller: { kind, name } } : {}),
+    ...(from ? { caller: { kind: callerKind(word), name } } : {}),
     ...(gateway ? { gateway } : {}),
     ...(at ? { revision: Number(at) } : {}),
   };
