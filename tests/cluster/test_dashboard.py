@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, CookieJar
+from playwright.async_api import expect
+from tests.browser import chromium, needs_chromium
 from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer
 
 from headgate.dashboard.local import Address, serving
@@ -43,6 +45,16 @@ def review(verb: str) -> dict[str, Any]:
     return {**kind, "spec": {"resourceAttributes": attributes}}
 
 
+def split(name: str) -> dict[str, Any]:
+    """Return a TrafficSplit with one backend."""
+    return {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": name},
+        "spec": {"service": name, "backends": [{"service": f"{name}-v1", "weight": 1}]},
+    }
+
+
 async def test_a_caller_without_rights_gets_the_words_of_the_api_server(login: Login) -> None:
     async with login(UNPRIVILEGED) as browser:
         async with browser.get(SPLITS) as response:
@@ -53,16 +65,10 @@ async def test_a_caller_without_rights_gets_the_words_of_the_api_server(login: L
 
 
 async def test_a_write_of_the_page_is_the_callers_and_reaches_its_watch(login: Login) -> None:
-    split = {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": "website"},
-        "spec": {"service": "website", "backends": [{"service": "website-v1", "weight": 1}]},
-    }
     async with login(ADMIN) as browser, browser.get(f"{SPLITS}?watch=true") as watch:
         async with browser.post(REVIEWS, json=review("create")) as response:
             assert (await response.json())["status"]["allowed"]
-        async with browser.post(SPLITS, json=split) as response:
+        async with browser.post(SPLITS, json=split("website")) as response:
             assert response.status == 201, await response.text()
         event = json.loads(await watch.content.readline())
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "website")
@@ -71,3 +77,41 @@ async def test_a_write_of_the_page_is_the_callers_and_reaches_its_watch(login: L
         async with browser.get("/api/v1/namespaces/default/secrets") as response:
             assert response.status == 403
             assert "the dashboard does not serve" in (await response.json())["message"]
+
+
+@needs_chromium
+async def test_a_reader_sees_what_it_may_and_is_not_offered_the_rest(cluster: KubeApiServer) -> None:
+    """The reader may read TrafficSplits in one namespace, and nothing else."""
+    cluster.namespace("readers")
+    cluster.make("/apis/split.smi-spec.io/v1alpha4/namespaces/readers/trafficsplits", split("website"))
+    access = "/apis/rbac.authorization.k8s.io/v1/namespaces/readers"
+    rule = {"apiGroups": ["split.smi-spec.io"], "resources": ["trafficsplits"], "verbs": ["get", "list", "watch"]}
+    cluster.make(f"{access}/roles", {"metadata": {"name": "reader"}, "rules": [rule]})
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "unprivileged"}],
+    }
+    cluster.make(f"{access}/rolebindings", binding)
+    try:
+        settings = PageSettings("", "readers")
+        async with (
+            serving(cluster.credentials(UNPRIVILEGED), settings, port=0, last=Address()) as address,
+            chromium() as browser,
+        ):
+            page = await browser.new_page()
+            await page.goto(address.url())
+            await expect(page.get_by_text("You may not see the status of the mesh")).to_be_visible()
+            views = page.get_by_role("navigation", name="Views").get_by_role("link")
+            await expect(views).to_have_text(["Overview", "Splits", "Rollouts"])
+            await views.filter(has_text="Splits").click()
+            card = page.get_by_role("article").filter(has_text="website")
+            await expect(card).to_contain_text("You may not change this TrafficSplit.")
+            await expect(card.get_by_role("listitem")).to_contain_text("100 %")
+            await expect(card.get_by_role("button")).to_have_count(0)
+            await views.filter(has_text="Rollouts").click()
+            await expect(page.get_by_text("You may not see the Canaries")).to_be_visible()
+    finally:
+        for kind in ("rolebindings", "roles"):
+            cluster.call("DELETE", f"{access}/{kind}/reader")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard import meshes
 from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, edge, even_split, finding, graph, mesh_status, node, proxy
 
@@ -295,3 +296,18 @@ async def test_more_pages_than_streams_stay_current_and_can_send_requests(opened
         await expect(rows(page)).to_have_count(1)
         await page.get_by_role("link", name="Proxies", exact=True).click()
         await expect(rows(page, "Proxies")).to_have_count(1)
+
+
+async def test_a_mesh_of_300_services_is_drawn_and_listed(opened: OpenPage) -> None:
+    """The most that is drawn: 300 nodes and 1,000 edges. One Service more makes the graph a table."""
+    opened.api.objects[SERVICES] = meshes.services(300, 1000)
+    await opened.page.emulate_media(reduced_motion="reduce")
+    await opened.open()
+    await expect(opened.page.locator(".graph-stage g.node")).to_have_count(300)
+    await expect(opened.page.locator(".graph-stage g.link")).to_have_count(1000)
+    await expect(opened.page.get_by_role("button", name="Show more: 200 of 300 are not shown")).to_be_visible()
+    await opened.page.get_by_role("searchbox", name="Search").fill("payments-3")
+    await expect(rows(opened.page)).to_have_count(1)
+    opened.api.change(SERVICES, "MODIFIED", meshes.services(301, 1000))
+    await opened.page.get_by_role("searchbox", name="Search").fill("")
+    await expect(opened.page.get_by_text("301 nodes are too many to draw")).to_be_visible()
