@@ -134,10 +134,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle.
 
-    Modules that leave the shared cluster as it is run first, those that need it without headgate last.
+    Modules that leave the shared cluster as it is run first, those that need it without headgate last. The tests of a directory
+    follow each other, so that the API server that they share ends before that of another directory starts.
     """
     selection.select(config, items)
-    items.sort(key=lambda item: (_rank(item.nodeid.partition("::")[0]), _use_of_cluster(item)))
+    items.sort(key=lambda item: (_rank(item.nodeid.partition("::")[0]), _use_of_cluster(item), str(item.path.parent)))
 
 
 def _use_of_cluster(item: pytest.Item) -> int:

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.api_server import KubeApiServer, started
-from tests.cluster.isolation import Leftovers, emptied
+from tests.cluster.isolation import emptied
+from tests.cluster.shared_servers import Shared, SharedServers
+
+DIRECTORY = Path(__file__).parent
 
 
-@pytest.fixture(scope="session")
-def empty_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubeApiServer, Leftovers]]:
+@pytest.fixture(scope="module")
+def empty_server(servers: SharedServers, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     """An API server, and what it contained before the first test."""
-    with started(tmp_path_factory.mktemp("bare")) as server:
-        yield server, Leftovers(server)
+    return servers.of(DIRECTORY, started(tmp_path_factory.mktemp("bare")))
 
 
 @pytest.fixture
-def cluster(empty_server: tuple[KubeApiServer, Leftovers]) -> Iterator[KubeApiServer]:
+def cluster(empty_server: Shared) -> Iterator[KubeApiServer]:
     """An API server on which nothing is left of other tests."""
     server, leftovers = empty_server
     with emptied(server, leftovers):

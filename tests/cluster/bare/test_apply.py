@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cluster.api_server import KubeApiServer
-from tests.cluster.isolation import Leftovers, emptied
+from tests.cluster.isolation import emptied
+from tests.cluster.shared_servers import Shared
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, AsgiClient
 
@@ -194,7 +195,7 @@ SEQUENCES = {
 
 
 @pytest.fixture(scope="module")
-def reference(empty_server: tuple[KubeApiServer, Leftovers]) -> Iterator[KubeApiServer]:
+def reference(empty_server: Shared) -> Iterator[KubeApiServer]:
     """An API server with CustomResourceDefinitions for the mesh's kinds, with the schemas that headgate publishes."""
     server, leftovers = empty_server
     with emptied(server, leftovers):
