@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import selection
+from tests.processes import without_shims
 from xdist.scheduler import LoadFileScheduling
 
 from headgate.standalone.proxies import admin
@@ -58,6 +59,7 @@ gc.disable()  # until the tests are collected: collecting creates objects that l
 
 # Programs in Go collect garbage seldom: kubectl and Helm take a fifth less processor time, and API servers too.
 os.environ.setdefault("GOGC", "800")
+os.environ["PATH"] = without_shims(os.environ["PATH"])
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False
 

@@ -1,6 +1,7 @@
-"""The result of a program, and checks of running processes, which can be suspended temporarily."""
+"""The result of a program, the path of programs, and checks of running processes, which can be suspended temporarily."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -19,6 +20,12 @@ class Ran(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def without_shims(path: str) -> str:
+    """Return PATH without pyenv's shims. They are scripts: `python3`, which most pods run, starts in 0.12 s instead of 0.02 s."""
+    rest = os.pathsep.join(place for place in path.split(os.pathsep) if not place.endswith(".pyenv/shims"))
+    return rest if shutil.which("python3", path=rest) else path
 
 
 def runs(pid: int) -> bool:
