@@ -80,6 +80,7 @@ PROGRAMS = (
     "tests/envoy/test_request_counters.py",
     "tests/envoy/test_reserved_headers.py",
     "tests/envoy/test_resilience.py",
+    "tests/envoy/test_retry_budget.py",
     "tests/envoy/test_resets.py",
     "tests/envoy/test_response_sizes.py",
     "tests/envoy/test_route_traffic.py",

@@ -37,6 +37,7 @@ TYPES = {
     "certificateRefs": "SecretObjectReference",
     "clientCertificateRef": "SecretObjectReference",
     "conditions": META + "Condition",
+    "budget": "BudgetDetails",
     "cookieConfig": "CookieConfig",
     "cors": "HTTPCORSFilter",
     "default": "TLSConfig",
@@ -51,6 +52,7 @@ TYPES = {
     "infrastructure": "GatewayInfrastructure",
     "kinds": "RouteGroupKind",
     "metadata": META + "ObjectMeta",
+    "minRetryRate": "RequestRate",
     "method": "GRPCMethodMatch",
     "parametersRef": "LocalParametersReference",
     "parentRef": "ParentReference",
@@ -116,6 +118,8 @@ TYPES = {
     "XBackendSpec.port": "BackendPort",
     "XBackendSpec.tls": "BackendTLS",
     "XBackendStatus.parents": "BackendParentStatus",
+    "XBackendTrafficPolicySpec.retryConstraint": "RetryConstraint",
+    "XBackendTrafficPolicySpec.targetRefs": "LocalPolicyTargetReference",
     "XMeshSpec.parametersRef": "ParametersReference",
 }
 LEFT_OUT = ("default", "description", "oneOf", "x-kubernetes-map-type", "x-kubernetes-validations")

@@ -62,6 +62,7 @@ NAMES = (
     KindNames(GATEWAY, "BackendTLSPolicy", "backendtlspolicies", ("btlspolicy",)),
     KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
     KindNames(EXPERIMENTAL, "XBackend", "xbackends", ("xbackend",)),
+    KindNames(EXPERIMENTAL, "XBackendTrafficPolicy", "xbackendtrafficpolicies", ("xbtrafficpolicy",)),
     KindNames(EXPERIMENTAL, "XMesh", "xmeshes", ("mesh",), namespaced=False),
     KindNames(EXPERIMENTAL, "XAuthorizationPolicy", "xauthorizationpolicies", ("xauthz",)),
     KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),

@@ -108,7 +108,7 @@ async def test_a_status_is_not_stored_by_a_dry_run(api: DryRunApi, kind: Kind) -
         "parents"
         if kind.kind in (*ROUTES, "XBackend")
         else "ancestors"
-        if kind.kind == "BackendTLSPolicy"
+        if kind.kind in {"BackendTLSPolicy", "XBackendTrafficPolicy"}
         else "conditions"
     )
     status: Any = {"status": {entries: []}}

@@ -240,7 +240,7 @@ async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> No
 @pytest.mark.parametrize(
     ("version", "kind"),
     [
-        ("gateway.networking.x-k8s.io/v1alpha1", "XBackendTrafficPolicy"),
+        ("gateway.networking.x-k8s.io/v1alpha1", "XLaterPolicy"),
         ("gateway.networking.x-k8s.io/v1alpha1", "XListenerSet"),
         ("gateway.networking.k8s.io/v1alpha1", "LaterRoute"),
         ("gateway.networking.k8s.io/v9", "HTTPRoute"),

@@ -261,6 +261,11 @@ OF_THE_GATEWAY_API = {
         objects.external_backend("api", "a.example.com"),
         objects.external_backend("api", "b.example.com"),
     ),
+    "gateway.networking.x-k8s.io/v1alpha1 XBackendTrafficPolicy": PlannedChange(
+        MESH,
+        objects.traffic_policy("limit", "website", retryConstraint={"budget": {"percent": 10}}),
+        objects.traffic_policy("limit", "website", retryConstraint={"budget": {"percent": 30}}),
+    ),
     "gateway.networking.x-k8s.io/v1alpha1 XAuthorizationPolicy": PlannedChange(
         MESH, policy_for("client"), policy_for("v2")
     ),

@@ -50,7 +50,7 @@ def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp
         (["wait", "website"], "write KIND/NAME"),
         (
             ["wait", "trafficsplt/website"],
-            "write one of deployment, gateway, listenerset, httproute, grpcroute, tcproute, tlsroute, udproute, backendtlspolicy, xbackend, xauthorizationpolicy, trafficsplit, traffictarget, tlsconfig",
+            "write one of deployment, gateway, listenerset, httproute, grpcroute, tcproute, tlsroute, udproute, backendtlspolicy, xbackend, xbackendtrafficpolicy, xauthorizationpolicy, trafficsplit, traffictarget, tlsconfig",
         ),
         (
             ["logs", "foo/website"],

@@ -82,6 +82,11 @@ kind: XBackend
 metadata: {name: api, namespace: shop}
 spec: {type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {port: 443}}
 ---
+apiVersion: gateway.networking.x-k8s.io/v1alpha1
+kind: XBackendTrafficPolicy
+metadata: {name: limit, namespace: shop}
+spec: {targetRefs: [{group: "", kind: Service, name: website}], retryConstraint: {budget: {percent: 10}}}
+---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
 metadata: {namespace: shop, name: allow}
@@ -168,6 +173,7 @@ SELDOM_USED = {
         ("gateway.networking.k8s.io", "tlsroutes"),
         ("gateway.networking.x-k8s.io", "xauthorizationpolicies"),
         ("gateway.networking.x-k8s.io", "xbackends"),
+        ("gateway.networking.x-k8s.io", "xbackendtrafficpolicies"),
         ("gateway.networking.x-k8s.io", "xmeshes"),
         ("gateway.networking.k8s.io", "backendtlspolicies"),
         ("gateway.networking.k8s.io", "udproutes"),

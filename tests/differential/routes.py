@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.differential import edge, filters
 from tests.differential.edge import GATEWAY
 from tests.differential.filters import EDITS, EXTERNALS, REFERENCES
-from tests.make.objects import Object, backend_ref, route, service_parent
+from tests.make.objects import Object, backend_ref, route, service_parent, traffic_policy
 
 GRPC_SERVICES = ("pkg.S", "pkg.T")
 GRPC_METHODS = ("Get", "Put")
@@ -67,6 +67,12 @@ SESSIONS: st.SearchStrategy[Object] = st.sampled_from(
     )
 )
 """Sessions of a rule."""
+
+
+BUDGETS: st.SearchStrategy[Object] = st.sampled_from(
+    ({}, {"retryConstraint": {}}, {"retryConstraint": {"budget": {"percent": 0}, "minRetryRate": {"count": 1}}})
+)
+"""Limits of retries, which change no result while every member answers."""
 
 
 def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
@@ -152,6 +158,13 @@ def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
         "metadata": drawn["metadata"] | {"namespace": "blue"},
         "spec": drawn["spec"] | {"parentRefs": [service]},
     }
+
+
+def drawn_traffic_policy(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return an XBackendTrafficPolicy for one or two of the Services."""
+    targets = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
+    written = traffic_policy(name, *targets, metadata={"creationTimestamp": time})
+    return written | {"spec": {**written["spec"], **draw(BUDGETS), **draw(SESSIONS)}}
 
 
 def policy(draw: st.DrawFn, name: str, time: str) -> Object:

@@ -270,6 +270,9 @@ def worlds(draw: st.DrawFn, protocols: Sequence[str] = ()) -> Objects:
         objects += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
         objects += [routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
         objects += [routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
+        objects += [
+            routes.drawn_traffic_policy(draw, f"b{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))
+        ]
         objects += [routes.udp_route(draw, f"u{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
         objects += consumers(draw)
         objects += [] if draw(LEFT_OUT) else [edge.listener_set(draw(TIMES))]
@@ -311,6 +314,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
         routes.udp_route(draw, "u0", draw(TIMES)),
         routes.tcp_route(draw, "t0", draw(TIMES)),
         *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
+        *(routes.drawn_traffic_policy(draw, f"b{n}", draw(TIMES)) for n in range(draw(st.integers(0, 1)))),
         *consumers(draw),
     ]
     return {key_of(written): written for written in objects}

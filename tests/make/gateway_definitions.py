@@ -81,6 +81,16 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "spec.tls.clientCertificateRef": {"group": "", "kind": "Secret"},
         "status.parents[].parentRef": {"group": GATEWAY, "kind": "Gateway"},
     },
+    "XBackendTrafficPolicy": {
+        "spec.retryConstraint": {
+            "budget": {"percent": 20, "interval": "10s"},
+            "minRetryRate": {"count": 10, "interval": "1s"},
+        },
+        "spec.retryConstraint.budget": {"percent": 20, "interval": "10s"},
+        "spec.sessionPersistence": {"type": "Cookie"},
+        "spec.sessionPersistence.cookieConfig": {"lifetimeType": "Session"},
+        "status.ancestors[].ancestorRef": {"group": GATEWAY, "kind": "Gateway"},
+    },
     "ReferenceGrant": {},
 }
 """The default values of fields, by kind and by the path of the object that has the fields."""

@@ -307,6 +307,12 @@ def external_backend(name: str, hostname: str, number: int = 443, **spec: Any) -
     return obj("XBackend", name, spec={**server, **spec})
 
 
+def traffic_policy(name: str, *services: str, **more: Any) -> Object:
+    """Return an XBackendTrafficPolicy for Services; `more` has its retryConstraint and sessionPersistence."""
+    refs = [{"group": "", "kind": "Service", "name": service} for service in services]
+    return with_spec("XBackendTrafficPolicy", name, {"targetRefs": refs}, more)
+
+
 def external_ref(name: str, **fields: Any) -> Object:
     """Return a backendRef to an XBackend."""
     return {"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": name, **fields}

@@ -79,6 +79,16 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
             "tls": {"mode": "ServerOnly"},
         }
     },
+    ("gateway.networking.x-k8s.io", "XBackendTrafficPolicy"): {
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
+            "retryConstraint": {
+                "budget": {"percent": 20, "interval": "10s"},
+                "minRetryRate": {"count": 10, "interval": "1s"},
+            },
+            "sessionPersistence": {"sessionName": "user", "type": "Cookie"},
+        }
+    },
     ("gateway.networking.x-k8s.io", "XAuthorizationPolicy"): {
         "spec": {
             "targetRefs": [{"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}}],

@@ -56,7 +56,7 @@ RENDERED = {
     Redirected: "weight redirect filters",
     Split: "targets broken redirected sticky order",
     Sticky: "kind name",
-    Target: "ref weight filters protocol resilience tls",
+    Target: "ref weight filters protocol resilience session tls",
     Text: "value regex",
     Timeouts: "request backend",
 }
@@ -91,8 +91,8 @@ def test_settings_about_failing_endpoints_are_omissions_of_their_objects() -> No
     """The golden case has annotations on three Services, one of them with mistakes only, and a rule with retries."""
     left_out = omissions_of(select(compiled("resilience").mesh), OmissionReason.RESILIENCE)
     assert [(str(omission.origin), omission.what) for omission in left_out] == [
-        ("Service default/plain", "annotations about failing endpoints"),
-        ("Service default/shop", "annotations about failing endpoints"),
+        ("Service default/plain", "settings about failing endpoints"),
+        ("Service default/shop", "settings about failing endpoints"),
         ("HTTPRoute default/edge", "retry"),
     ]
 

@@ -49,6 +49,7 @@ LISTS = {
     "compiler/compile.py": "the inputs of stages: the types that a stage reads",
     "compiler/fail_closed.py": "the kinds that restrict access, each with the function that reads its restriction",
     "compiler/gateway_api/backend_tls.py": "the inputs of a stage, and the routes with requests",
+    "compiler/gateway_api/backend_traffic.py": "the inputs of a stage",
     "compiler/gateway_api/destinations.py": "the inputs of a stage",
     "compiler/gateway_api/external_backends.py": "the inputs of a stage",
     "compiler/gateway_api/listener_sets.py": "the inputs of a stage",

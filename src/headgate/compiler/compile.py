@@ -16,7 +16,7 @@ from headgate.compiler import (
     unreachable_routes,
 )
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
-from headgate.compiler.gateway_api import backend_tls
+from headgate.compiler.gateway_api import backend_tls, backend_traffic
 from headgate.compiler.gateway_api.compile import (
     CompiledGateways,
     RouteGroups,
@@ -47,7 +47,7 @@ from headgate.compiler.report import (
     ServiceGateway,
     finding_order,
 )
-from headgate.compiler.resilience import with_resilience
+from headgate.compiler.resilience import SettingsByService, with_resilience
 from headgate.compiler.snapshot import KindSource, Snapshot, of_sources
 from headgate.compiler.splits import SplitCompiler
 from headgate.compiler.trace_sources import tracing
@@ -127,6 +127,7 @@ class CompiledRoutes(NamedTuple):
     consumers: tuple[ConsumerTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
     policies: tuple[PolicyOutcome, ...]
+    traffic: backend_traffic.TrafficPolicies
     findings: tuple[Finding, ...]
 
 
@@ -156,18 +157,16 @@ class Compiler:
         """Compile a snapshot, as `compile_mesh` does."""
         snapshot = self._stages.following(_with_indexes, NO_OBJECTS, snapshot)
         served = self._served(snapshot, settings)
-        service_endpoints = self._stages.once(
-            self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
-        )
-        claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
+        listed = self._stages.once(self._service_endpoints, snapshot.services, snapshot.slices, settings.domain)
+        claims = SplitCompiler(snapshot, listed.ready, served.choices, settings)
         tables = tuple(claims.tables(served.plain))
         externals = self._stages.once(external_backends, self._part(snapshot, *EXTERNAL), settings.domain)
         api = self._gateway_api(snapshot, claims.ready, tables, settings, externals)
         pods, service_pods = self._part(snapshot, MeshPod), self._part(snapshot, Namespace, Service, MeshPod)
-        running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
+        running = self._stages.once(workloads, service_pods, listed.pod_ports, settings, roots(tables))
         selected, modes = self._part(snapshot, Service, MeshPod, *POLICY_KINDS), dict(tls_modes)
-        policies = self._stages.once(apply_policies, selected, service_endpoints.pod_ports, settings, running, modes)
-        entries = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads, pods)
+        policies = self._stages.once(apply_policies, selected, listed.pod_ports, settings, running, modes)
+        entries = self._stages.once(self._identified, listed.endpoints, policies.workloads, pods)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -188,10 +187,11 @@ class Compiler:
         )
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
-            *self._of_services(snapshot, served, service_endpoints),
+            *self._of_services(snapshot, served, listed),
             *self._invalid(snapshot),
             *claims.findings,
             *api.findings,
+            *backend_traffic.replaced_limits(served.resilience, api.traffic),
             *policies.findings,
             *(finding for selected_pods in sidecar_pods for finding in sidecars.findings(selected_pods)),
             *self._of_service_gateways(snapshot, settings),
@@ -209,7 +209,8 @@ class Compiler:
             sidecars=sidecar_pods,
             service_gateways=self._requesting(snapshot, settings),
         )
-        return Compiled(revision=snapshot.revision, mesh=with_resilience(mesh, served.resilience), report=report)
+        own = SettingsByService(backend_traffic.with_budgets(served.resilience, api.traffic), api.traffic.sessions)
+        return Compiled(revision=snapshot.revision, mesh=with_resilience(mesh, own), report=report)
 
     def _gateway_api(
         self,
@@ -222,7 +223,9 @@ class Compiler:
         """Compile the routes of Gateways and Services; `tables` has those of Services before routes are attached."""
         meshed = self._stages.once(names_with_sidecar, self._part(snapshot, MeshPod))
         tls = self._stages.once(backend_tls.backend_policies, self._part(snapshot, *backend_tls.READ))
-        read, servers = self._part(snapshot, *Destinations.READ), OutsideServers(tuple(tls.by_port), externals.by_name)
+        traffic = self._stages.once(backend_traffic.traffic_policies, self._part(snapshot, *backend_traffic.READ))
+        read = self._part(snapshot, *Destinations.READ)
+        servers = OutsideServers(tuple(tls.by_port), externals.by_name, tuple(traffic.sessions))
         ready = self._stages.once(with_externals, ready, externals)
         places = self._stages.once(Destinations, read, ready, tables, meshed, servers)
         offered = tuple((table.ref, table.protocol) for table in tables)
@@ -247,10 +250,15 @@ class Compiler:
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
             consumers=tuple(ConsumerTable(namespace=place.namespace, table=port.table) for place, port in seen.items()),
             outcomes=gateways.outcomes,
-            policies=tuple(backend_tls.outcomes(tls, parents, attached if tls.ports else {}, gateways.outcomes)),
+            policies=(
+                *backend_tls.outcomes(tls, parents, attached, gateways.outcomes),
+                *backend_traffic.outcomes(traffic, parents, attached, gateways.outcomes),
+            ),
+            traffic=traffic,
             findings=(
                 *parents.findings,
                 *tls.findings,
+                *traffic.findings,
                 *externals.findings,
                 *(finding for port in (*ports.values(), *seen.values()) for finding in port.findings),
                 *(finding for port in ports.values() for finding in port.overridden),

@@ -184,6 +184,9 @@ def _route_filters(route: Route) -> Iterator[str]:
         yield f"only if allowed by {auth_words(route.external_auth)}"
     if route.session:
         yield f"keep sessions at their endpoints {sessions.words(route.session)}"
+    for target in route.split.targets:
+        if target.session:
+            yield f"keep sessions of {target.ref} at its endpoints {sessions.words(target.session)}"
     yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"

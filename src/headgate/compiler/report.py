@@ -136,16 +136,23 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     withdraws: bool = False
 
 
-class PolicyOutcome(Value, frozen=True, kw_only=True):
-    """The status of a BackendTLSPolicy, which is the same at all `gateways` whose routes lead to its Services.
+class AncestorOutcome(Value, frozen=True, kw_only=True):
+    """The status of a policy at `key`: a Gateway whose routes lead to its Services, or a Service that it targets.
 
-    `ports` has the ports of these Gateways that proxies serve.
+    Proxies apply the policy at `ports`, which are ports of Gateways, and at the ports `services`.
     """
 
-    about: Key
-    gateways: tuple[Key, ...]
-    ports: tuple[tuple[Key, int], ...]
+    key: Key
     conditions: tuple[StatusCondition, ...]
+    ports: tuple[tuple[Key, int], ...] = ()
+    services: tuple[PortRef, ...] = ()
+
+
+class PolicyOutcome(Value, frozen=True, kw_only=True):
+    """The status of a BackendTLSPolicy at Gateways, or of an XBackendTrafficPolicy at Services."""
+
+    about: Key
+    ancestors: tuple[AncestorOutcome, ...]
 
 
 class SelectedPods(Value, frozen=True, kw_only=True):

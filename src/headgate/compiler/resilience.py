@@ -19,6 +19,7 @@ from headgate.model.evaluate import by_host
 from headgate.model.requests import Timeouts
 from headgate.model.resilience import DEFAULT, RETRIES_MS, Ejection, Limits, Resilience, Retry, ServiceTimeouts
 from headgate.model.routing import HostRoutes, Mesh, PortProtocol, PortRef, Route, RouteTable, Target, Workload
+from headgate.model.sessions import PersistentSession
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Input, Key
@@ -245,13 +246,20 @@ def of_rule(written: object) -> Retry | None:
 # --- in the mesh
 
 
-def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
-    """Return the mesh with the settings of Services (`namespace/name`), those that have some."""
-    if not settings:
+class SettingsByService(NamedTuple):
+    """The settings of Services and their sessions, by `namespace/name`: those that have some."""
+
+    resilience: Mapping[str, Resilience]
+    sessions: Mapping[str, PersistentSession]
+
+
+def with_resilience(mesh: Mesh, settings: SettingsByService) -> Mesh:
+    """Return the mesh with the settings of Services."""
+    if not (settings.resilience or settings.sessions):
         return mesh
     return structs.replace(
         mesh,
-        workloads=tuple(_workload(workload, settings) for workload in mesh.workloads),
+        workloads=tuple(_workload(workload, settings.resilience) for workload in mesh.workloads),
         tables=tuple(_table(table, settings) for table in mesh.tables),
         consumers=tuple(
             structs.replace(consumer, table=_table(consumer.table, settings)) for consumer in mesh.consumers
@@ -260,9 +268,9 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
             structs.replace(
                 port,
                 hosts=by_host(*(_with_routes(host, settings, None) for host in port.hosts.values())),
-                connections=_route(port.connections, settings, "") if port.connections else None,
+                connections=_connections(port.connections, settings) if port.connections else None,
                 server_names=tuple(
-                    structs.replace(name, route=_route(name.route, settings, "")) if name.route else name
+                    structs.replace(name, route=_connections(name.route, settings)) if name.route else name
                     for name in port.server_names
                 ),
             )
@@ -271,42 +279,57 @@ def with_resilience(mesh: Mesh, settings: Mapping[str, Resilience]) -> Mesh:
     )
 
 
-def _table(table: RouteTable, settings: Mapping[str, Resilience]) -> RouteTable:
-    routed = _with_routes(table, settings, table.ref)
-    own = settings.get(table.ref.service)
-    return structs.replace(routed, resilience=own) if own else routed
+def _table(table: RouteTable, settings: SettingsByService) -> RouteTable:
+    own = settings if table.protocol.is_http else settings._replace(sessions={})
+    routed = _with_routes(table, own, table.ref)
+    resilience = settings.resilience.get(table.ref.service)
+    return structs.replace(routed, resilience=resilience) if resilience else routed
 
 
-def _with_routes(routed: R, settings: Mapping[str, Resilience], ref: PortRef | None) -> R:
+def _with_routes(routed: R, settings: SettingsByService, ref: PortRef | None) -> R:
     routes = tuple(_route(route, settings, ref.service if ref else "") for route in routed.routes)
     return routed if routes == routed.routes else structs.replace(routed, routes=routes)
 
 
-def _route(route: Route, settings: Mapping[str, Resilience], called: str) -> Route:
+def _connections(route: Route, settings: SettingsByService) -> Route:
+    return _route(route, settings._replace(sessions={}), "")
+
+
+def _route(route: Route, settings: SettingsByService, called: str) -> Route:
     """Return a route with the settings of the Service that its requests call.
 
     That is the Service `called`, unless the route belongs to a rule: a rule names Services itself. If several Services of a
-    rule have different retries or timeouts, the rule has none of them.
+    rule have different retries or timeouts, the rule has none of them. The sessions of a rule and sticky users take
+    precedence over those of Services.
     """
     named = route.origin is not None and route.origin.kind != TRAFFIC_SPLIT.kind
-    targets = tuple(_target(target, settings, "" if named else called) for target in route.split.targets)
-    several = {target.resilience for target in targets}
-    common = several.pop() if len(several) == 1 else DEFAULT
-    limits = common.timeouts
+    sessions = {} if route.session or route.split.sticky else settings.sessions
+    own = settings._replace(sessions=sessions)
+    targets = tuple(_target(target, own, "" if named else called) for target in route.split.targets)
+    session = route.session
+    if len({target.session for target in targets}) == 1:  # all backends are endpoints of one session
+        session = session or targets[0].session
+        targets = tuple(structs.replace(target, session=None) if target.session else target for target in targets)
+    several = {(target.resilience.timeouts, target.resilience.retry) for target in targets}
+    limits, retry = several.pop() if len(several) == 1 else (ServiceTimeouts(), None)
     changed = structs.replace(
         route,
         split=route.split if targets == route.split.targets else structs.replace(route.split, targets=targets),
         timeouts=Timeouts(
             request=route.timeouts.request or limits.request, backend=route.timeouts.backend or limits.attempt
         ),
-        retry=route.retry or common.retry,
+        retry=route.retry or retry,
+        session=session,
     )
     return route if changed == route else changed
 
 
-def _target(target: Target, settings: Mapping[str, Resilience], called: str) -> Target:
-    own = settings.get(called or target.root or target.ref.service)
-    return structs.replace(target, resilience=own) if own else target
+def _target(target: Target, settings: SettingsByService, called: str) -> Target:
+    name = called or target.root or target.ref.service
+    resilience, session = settings.resilience.get(name), settings.sessions.get(name)
+    if resilience is None and session is None:
+        return target
+    return structs.replace(target, resilience=resilience or target.resilience, session=session)
 
 
 def _workload(workload: Workload, settings: Mapping[str, Resilience]) -> Workload:

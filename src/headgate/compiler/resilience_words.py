@@ -10,7 +10,8 @@ from headgate.model.routing import Route
 def words(route: Route) -> Iterator[str]:
     """Yield a line for each setting of a route that is not the default, without its timeouts."""
     if route.retry:
-        yield from _retry(route.retry)
+        replaced = any(target.resilience.budget for target in route.split.targets)
+        yield from _retry(route.retry, "" if replaced else f", at most {route.retry.budget}% of the active requests")
     for target in route.split.targets:
         where = f" of {target.ref}" if len({other.resilience for other in route.split.targets}) > 1 else ""
         yield from (f"{line}{where}" for line in _of_cluster(target.resilience))
@@ -18,12 +19,12 @@ def words(route: Route) -> Iterator[str]:
             return
 
 
-def _retry(retry: Retry) -> Iterator[str]:
+def _retry(retry: Retry, limit: str) -> Iterator[str]:
     listed = [*map(str, retry.codes), *retry.grpc, *retry.conditions]
     if not listed:
         yield "retries: only requests that no application received"
         return
-    yield f"retries: up to {retry.retries}, on {', '.join(listed)}, at most {retry.budget}% of the active requests"
+    yield f"retries: up to {retry.retries}, on {', '.join(listed)}{limit}"
 
 
 def _of_cluster(settings: Resilience) -> Iterator[str]:
@@ -31,6 +32,9 @@ def _of_cluster(settings: Resilience) -> Iterator[str]:
         yield "ejection of endpoints: off"
     elif settings.ejection != DEFAULT.ejection:
         yield f"ejection of endpoints: {_ejection(settings.ejection)}"
+    if budget := settings.budget:
+        interval = formatted(budget.interval / 1000)
+        yield f"active retries: at most {budget.percent}% of the requests in {interval}, and always {budget.minimum}"
     limits = settings.limits
     for what in ("connections", "pending", "requests", "retries"):
         if limit := getattr(limits, what):

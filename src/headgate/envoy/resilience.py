@@ -63,9 +63,17 @@ def _threshold(settings: Resilience) -> pb.CircuitBreakers.Thresholds:
         max_requests=number(limits.requests or UNLIMITED),
         max_retries=number(limits.retries or UNLIMITED),
     )
-    if settings.retry and settings.retry.budget and not limits.retries:
-        budget = pb.CircuitBreakers.Thresholds.RetryBudget(
+    if budget := settings.budget:
+        thresholds.retry_budget.CopyFrom(
+            pb.CircuitBreakers.Thresholds.RetryBudget(
+                budget_percent=pb.Percent(value=budget.percent),
+                budget_interval=duration(budget.interval),
+                min_retry_concurrency=number(budget.minimum),
+            )
+        )
+    elif settings.retry and settings.retry.budget and not limits.retries:
+        retry_budget = pb.CircuitBreakers.Thresholds.RetryBudget(
             budget_percent=pb.Percent(value=settings.retry.budget), min_retry_concurrency=number(MIN_RETRIES)
         )
-        thresholds.retry_budget.CopyFrom(budget)
+        thresholds.retry_budget.CopyFrom(retry_budget)
     return thresholds

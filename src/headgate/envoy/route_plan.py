@@ -178,7 +178,7 @@ class Planner:
         """Return whether the backends of a route fit into one cluster."""
         split = route.split
         alike = not (split.broken or split.redirected or _filtered(split)) and len(self._spoken(route)) <= 1
-        alike = alike and len({target.resilience for target in split.targets}) <= 1
+        alike = alike and len({(target.resilience, target.session) for target in split.targets}) <= 1
         return alike and self._fit_together(split.targets)
 
     def _draws(self, route: Route) -> bool:
@@ -204,7 +204,9 @@ class Planner:
                 resilience=_resilience(route, target),
                 servers=_servers([target, *remaining]),
             )
-            yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
+            yield ClusterWeight(
+                cluster=self._need(cluster), weight=target.weight, filters=target.filters, session=target.session
+            )
 
     def _failing(self, split: Split) -> Iterator[ClusterWeight]:
         weights = {True: 0, False: 0}

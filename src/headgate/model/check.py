@@ -20,7 +20,12 @@ def check(mesh: Mesh) -> tuple[str, ...]:
     tables = [(str(table.ref), table.routes) for table in mesh.all_tables]
     tables += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
     for where, routes in tables:
-        targets = [target for route in routes for target in route.split.targets if target.weight or not route.session]
+        targets = [
+            target
+            for route in routes
+            for target in route.split.targets
+            if target.weight or not (route.session or target.session)
+        ]
         targets += [target for route in routes for mirror in route.mirrors for target in mirror.targets]
         refs = [ref for route in routes for ref in route.callees]
         wrong += [

@@ -40,6 +40,17 @@ class Retry(Value, frozen=True, kw_only=True):
     budget: int = 20
 
 
+class RetryBudget(Value, frozen=True, kw_only=True):
+    """The limit of a proxy's active retries to a Service, of all routes together (GEP-3388).
+
+    It is `percent` of the requests of the last `interval` (milliseconds), and at least `minimum`.
+    """
+
+    percent: int
+    interval: int
+    minimum: int
+
+
 class ServiceTimeouts(Value, frozen=True, kw_only=True):
     """Timeouts of a Service in milliseconds; 0 means the default.
 
@@ -63,12 +74,16 @@ class Limits(Value, frozen=True, kw_only=True):
 
 
 class Resilience(Value, frozen=True, kw_only=True):
-    """The settings of a Service. Without `ejection`, no endpoint is ejected; without `retry`, the default applies."""
+    """The settings of a Service. Without `ejection`, no endpoint is ejected; without `retry`, the default applies.
+
+    `budget` is that of a policy, which replaces the budget of `retry` and the limit of active retries.
+    """
 
     ejection: Ejection | None = Ejection()
     retry: Retry | None = None
     timeouts: ServiceTimeouts = ServiceTimeouts()
     limits: Limits = Limits()
+    budget: RetryBudget | None = None
 
     @property
     def connect(self) -> int:

@@ -55,7 +55,7 @@ class MirrorShare(Value, frozen=True, kw_only=True):
 class Treatment(Value, frozen=True, kw_only=True):
     """All that a proxy does with the requests of a route, except for numbers and addresses of pods.
 
-    `protocol` is that of the port. `auth_address` is the DNS name of an authorization server outside the mesh. `matched_prefix` is set if a filter replaces the matched prefix of the path. `resilience` has
+    `protocol` is that of the port. `sessions` has those of single backends. `auth_address` is the DNS name of an authorization server outside the mesh. `matched_prefix` is set if a filter replaces the matched prefix of the path. `resilience` has
     the settings about failures of endpoints, in words.
     """
 
@@ -66,6 +66,7 @@ class Treatment(Value, frozen=True, kw_only=True):
     external_auth: ExternalAuth | None = None
     auth_address: str = ""
     session: PersistentSession | None = None
+    sessions: tuple[tuple[PortRef, PersistentSession], ...] = ()
     filters: Filters = NO_FILTERS
     mirrors: tuple[MirrorShare, ...] = ()
     timeouts: Timeouts = Timeouts()
@@ -119,6 +120,7 @@ def treatment_of(route: Route, ready: Ready, protocol: Protocol = Protocol.HTTP)
         external_auth=route.external_auth,
         auth_address=external_name(ready, route.external_auth.ref) if route.external_auth else "",
         session=route.session,
+        sessions=tuple((target.ref, target.session) for target in route.split.targets if target.session),
         filters=route.filters,
         mirrors=tuple(_copies(route, ready)) if served else (),
         timeouts=route.timeouts,

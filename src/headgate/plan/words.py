@@ -195,7 +195,7 @@ def _policies(before: Treatment, after: Treatment) -> Iterator[str]:
         yield f"external authorization: {_auth(before)} -> {_auth(after)}"
     elif before.auth_address != after.auth_address:
         yield f"external authorization: {_dns_names(before.auth_address, after.auth_address)}"
-    if before.session != after.session:
+    if _sessions(before) != _sessions(after):
         yield f"sessions: {_sessions(before)} -> {_sessions(after)}"
 
 
@@ -212,7 +212,9 @@ def _auth(treatment: Treatment) -> str:
 
 
 def _sessions(treatment: Treatment) -> str:
-    return sessions.words(treatment.session) if treatment.session else "none"
+    if treatment.session:
+        return sessions.words(treatment.session)
+    return ", ".join(f"{sessions.words(session)} at {ref}" for ref, session in treatment.sessions) or "none"
 
 
 def _limit(milliseconds: int) -> str:

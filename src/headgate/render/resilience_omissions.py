@@ -25,7 +25,7 @@ def resilience_omissions(mesh: Mesh, routes: Iterable[Route], owners: Iterable[K
     names = {f"{key.namespace}/{key.name}" for key in owners if key.kind == SERVICE.kind}
     names |= {name for route in several for target in route.split.targets for name in (target.ref.service, target.root)}
     for name in sorted({table.ref.service for table in mesh.tables if _has_more(table.resilience)} & names):
-        yield _omission(SERVICE.key(*name.split("/")), "", "annotations about failing endpoints", _MESSAGE)
+        yield _omission(SERVICE.key(*name.split("/")), "", "settings about failing endpoints", _MESSAGE)
     for route in several:
         inherited = [target.resilience.retry for target in route.split.targets]
         if route.retry and route.origin and route.retry not in inherited:

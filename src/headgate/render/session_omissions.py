@@ -6,6 +6,8 @@ from msgspec import structs
 
 from headgate.model.routing import Route
 from headgate.render.omissions import Omission, OmissionReason
+from headgate.resources.meta import Key
+from headgate.resources.registry import SERVICE
 
 _MESSAGE = "each request goes to an endpoint by weight, also those of one session"
 
@@ -19,13 +21,17 @@ def without_drained(route: Route) -> Route:
 
 
 def session_omissions(routes: Iterable[Route]) -> Iterator[Omission]:
-    """Yield an omission for each rule with sessions."""
+    """Yield an omission for each rule with sessions, and for each Service that has some by a policy."""
+    services: set[str] = set()
     for route in routes:
-        if route.session and route.origin:
-            yield Omission(
-                origin=route.origin,
-                where=f"route {route.name}",
-                what="sessionPersistence",
-                reason=OmissionReason.SESSION,
-                message=_MESSAGE,
-            )
+        if route.session and not route.session.all_paths and route.origin:
+            yield _omission(route.origin, f"route {route.name}", "sessionPersistence")
+        if route.session and route.session.all_paths:
+            services |= {target.root or target.ref.service for target in route.split.targets}
+        services |= {target.root or target.ref.service for target in route.split.targets if target.session}
+    for name in sorted(services):
+        yield _omission(SERVICE.key(*name.split("/")), "", "sessionPersistence of an XBackendTrafficPolicy")
+
+
+def _omission(origin: Key, where: str, what: str) -> Omission:
+    return Omission(origin=origin, where=where, what=what, reason=OmissionReason.SESSION, message=_MESSAGE)

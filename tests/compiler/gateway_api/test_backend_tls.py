@@ -197,7 +197,7 @@ def test_gateways_call_an_authorization_server_with_the_tls_of_its_policy(app: s
     suffix = "/grpc" if protocol == "GRPC" else ""
     assert planned.auth_cluster == f"auth/default/auth/80{suffix}/from/gateway/default/edge/80"
     (outcome,) = result.report.policies
-    assert [key.name for key in outcome.gateways] == ["edge"]
+    assert [ancestor.key.name for ancestor in outcome.ancestors] == ["edge"]
 
 
 def test_without_a_usable_ca_of_the_authorization_server_no_request_passes() -> None:

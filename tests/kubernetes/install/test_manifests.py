@@ -142,8 +142,8 @@ def test_validation_gets_no_experimental_kinds_of_other_controllers() -> None:
     hooks = found("ValidatingWebhookConfiguration")["webhooks"]
     rules = [rule for hook in hooks for rule in hook["rules"] if EXPERIMENTAL in rule["apiGroups"]]
     assert [(rule["operations"], rule["resources"]) for rule in rules] == [
-        (["CREATE", "UPDATE"], ["xbackends", "xmeshes", "xauthorizationpolicies"]),
-        (["DELETE"], ["xbackends", "xmeshes", "xauthorizationpolicies"]),
+        (["CREATE", "UPDATE"], ["xbackends", "xbackendtrafficpolicies", "xmeshes", "xauthorizationpolicies"]),
+        (["DELETE"], ["xbackends", "xbackendtrafficpolicies", "xmeshes", "xauthorizationpolicies"]),
     ]
 
 

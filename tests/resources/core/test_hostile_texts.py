@@ -61,6 +61,7 @@ UNCHECKED = {
     "ReferenceGrant": ("spec.to[0].name",),
     "BackendTLSPolicy": ("spec.options", "spec.targetRefs[0].name", "spec.validation.caCertificateRefs[0].name"),
     "XMesh": ("spec.description", "spec.parametersRef.name"),
+    "XBackendTrafficPolicy": ("spec.targetRefs[0].name",),
     "XBackend": ("spec.tls.validation.caCertificateRefs[0].name",),
 }
 IN_ROUTES = ("backendRefs[0].name", "backendRef.name", "extensionRef.name", ".externalAuth.backendRef.")

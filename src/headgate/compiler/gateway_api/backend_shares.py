@@ -94,10 +94,12 @@ def split(
     An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
     root of a split is replaced by the split's backends (D13). Without a weight above 0, all traffic gets 500. For gRPC
     calls the error is UNAVAILABLE, TCP connections are closed, and datagrams are dropped. With `sessions`, backends with the
-    weight 0 keep those that they have, and take precedence over sticky users.
+    weight 0 keep those that they have, and take precedence over sticky users. So do Services with sessions of their own at
+    the weight 0.
     """
     weights: dict[Share, Fraction] = defaultdict(Fraction)
     roots: dict[Share, set[str]] = defaultdict(set)
+    kept: set[Share] = set()
     for backend in backends:
         choice = (
             backend.port_ref
@@ -106,7 +108,9 @@ def split(
         )
         for share, part in _parts(destinations, about, choice, backend):
             weights[share] += part * backend.weight
-            if backend.weight or sessions:
+            keeps = sessions or (not isinstance(choice, Finding) and destinations.keeps_sessions(choice.ref.service))
+            kept |= {share} if keeps else set()
+            if backend.weight or keeps:
                 roots[share].add(_root(choice))
     shares = {share: weight for share, weight in weights.items() if weight}
     if not shares:
@@ -114,8 +118,8 @@ def split(
     if not sessions and (sticky := _sticky_split(backends, chosen)):
         return sticky
     weighed = _weighed(shares, roots)
-    if sessions:
-        drained = [target for target in weights if isinstance(target, Target) and target not in shares]
+    drained = [target for target in weights if isinstance(target, Target) and target in kept and target not in shares]
+    if drained:
         targets = (_rooted(structs.replace(target, weight=0), roots[target], _unclear(roots)) for target in drained)
         weighed = structs.replace(weighed, targets=(*weighed.targets, *targets))
     return structs.replace(weighed, order="random") if _is_drawn(backends, chosen) else weighed

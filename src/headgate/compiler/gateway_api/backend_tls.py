@@ -5,7 +5,7 @@ TLS they pass on.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from headgate.compiler.gateway_api.statuses import first
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.reasons import ConditionType, Reason
 from headgate.compiler.references import service_key
-from headgate.compiler.report import Finding, GatewayOutcome, PolicyOutcome, StatusCondition
+from headgate.compiler.report import AncestorOutcome, Finding, GatewayOutcome, PolicyOutcome, StatusCondition
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edge_tls import BackendTls, ListenerCertificate
@@ -252,13 +252,26 @@ def _policy(policies: Policies, target: Target, *mirrored: str) -> BackendTls | 
     return several[0] if several else None
 
 
-def outcomes(
-    policies: BackendPolicies,
-    parents: Parents,
-    attached: Mapping[Key, AttachedRoute],
-    gateways: Iterable[GatewayOutcome],
-) -> Iterator[PolicyOutcome]:
-    """Yield the status of each policy: its conditions at the Gateways whose routes lead to its Services."""
+class LeadingGateways(NamedTuple):
+    """The Gateways whose accepted routes lead to each Service port, and the ports of Gateways that proxies serve."""
+
+    by_ref: Mapping[PortRef, Collection[Key]]
+    served: Mapping[str, Collection[int]]
+
+    def ports_of(self, gateway: Key) -> Iterator[tuple[Key, int]]:
+        """Yield the served ports of a Gateway."""
+        yield from ((gateway, port) for port in sorted(self.served.get(f"{gateway.namespace}/{gateway.name}", ())))
+
+    def ports_to(self, ref: PortRef) -> Iterator[tuple[Key, int]]:
+        """Yield the served ports of the Gateways that lead to a Service port."""
+        for gateway in self.by_ref.get(ref, ()):
+            yield from self.ports_of(gateway)
+
+
+def leading_gateways(
+    parents: Parents, attached: Mapping[Key, AttachedRoute], gateways: Iterable[GatewayOutcome]
+) -> LeadingGateways:
+    """Return the Gateways that lead to Service ports by routes."""
     by_ref: dict[PortRef, set[Key]] = defaultdict(set)
     for route, links, *_ in attached.values():
         accepting = {parents.gateway_of(link.parent.key) for link in links if link.attachments and not link.refusal}
@@ -267,16 +280,31 @@ def outcomes(
     served: dict[str, set[int]] = defaultdict(set)
     for gateway in gateways:
         served[gateway.gateway] |= {*gateway.ports}
+    return LeadingGateways(by_ref, served)
+
+
+def outcomes(
+    policies: BackendPolicies,
+    parents: Parents,
+    attached: Mapping[Key, AttachedRoute],
+    gateways: Iterable[GatewayOutcome],
+) -> Iterator[PolicyOutcome]:
+    """Yield the status of each policy: its conditions at the Gateways whose routes lead to its Services."""
+    if not policies.ports:
+        return
+    leading = leading_gateways(parents, attached, gateways)
     by_policy: dict[Key, list[Finding]] = defaultdict(list)
     for finding in policies.findings:
         by_policy[finding.about].append(finding)
     for key, refs in policies.ports.items():
-        ancestors = tuple(sorted({gateway for ref in refs for gateway in by_ref[ref]}))
+        conditions = _conditions(by_policy[key], policies, key)
+        ancestors = sorted({gateway for ref in refs for gateway in leading.by_ref.get(ref, ())})
         yield PolicyOutcome(
             about=key,
-            gateways=ancestors,
-            ports=tuple((key, port) for key in ancestors for port in sorted(served[f"{key.namespace}/{key.name}"])),
-            conditions=_conditions(by_policy[key], policies, key),
+            ancestors=tuple(
+                AncestorOutcome(key=gateway, conditions=conditions, ports=tuple(leading.ports_of(gateway)))
+                for gateway in ancestors
+            ),
         )
 
 

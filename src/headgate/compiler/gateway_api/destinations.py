@@ -51,10 +51,14 @@ class PortDestination(Value, frozen=True, kw_only=True):
 
 
 class OutsideServers(NamedTuple):
-    """The Service ports that Gateways call with TLS, and the servers outside the mesh by the `namespace/name` of their XBackend."""
+    """The Service ports that Gateways call with TLS, and the servers outside the mesh by the `namespace/name` of their XBackend.
+
+    `keeping` has the Services (`namespace/name`) with sessions of their own.
+    """
 
     secured: Collection[PortRef]
     external: Mapping[str, ExternalBackend]
+    keeping: Collection[str] = ()
 
 
 NO_SERVERS = OutsideServers((), {})
@@ -81,10 +85,15 @@ class Destinations:
         self._ready = ready
         self._meshed = meshed
         self._secured = frozenset(servers.secured)
+        self._keeping = frozenset(servers.keeping)
         self._externals = servers.external
         self._of_refs = {external.ref: external for external in servers.external.values()}
         self._protocols = {table.ref: table.protocol for table in tables}
         self._tables = {table.ref: table for table in tables}
+
+    def keeps_sessions(self, service: str) -> bool:
+        """Return whether a Service (`namespace/name`) has sessions of its own."""
+        return service in self._keeping
 
     def find(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
         """Return the Service port of a reference, or a finding that says why there is none."""

@@ -237,8 +237,8 @@ def _compiled(
         RuleBackend(path, ref.weight, destinations.find_http(key, ref, path), changes, filters.redirect(ref.filters))
         for path, ref, changes in zip(paths, rule.backends, of_backends, strict=True)
     ]
-    called = [backend for backend in backends if backend.is_called or (route.session and backend.redirect is None)]
-    used = [backend.port_ref for backend in called if isinstance(backend.port_ref, PortRef)]
+    refs = [backend.port_ref for backend in backends if backend.is_called or _keeps(destinations, backend, route)]
+    used = [ref for ref in refs if isinstance(ref, PortRef)]
     rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
     findings += [_too_many_matches(key, field, ref) for ref in left_out]
@@ -265,6 +265,13 @@ def _compiled(
         for row, decided in zip(rows, splits, strict=True)
     ]
     return routes, findings, {*servers, *(choice for row in rows for choice in row.choices.values())}
+
+
+def _keeps(destinations: Destinations, backend: RuleBackend, route: Route) -> bool:
+    """Return whether a backend keeps sessions although its weight is 0."""
+    if backend.redirect is not None or not isinstance(backend.port_ref, PortRef):
+        return False
+    return route.session is not None or destinations.keeps_sessions(backend.port_ref.service)
 
 
 def _too_many_matches(key: Key, field: str, ref: PortRef) -> Finding:

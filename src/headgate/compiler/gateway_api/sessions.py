@@ -1,8 +1,9 @@
-"""Compile the sessionPersistence of rules (GEP-1619)."""
+"""Compile the sessionPersistence of rules and of policies (GEP-1619)."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Literal
+
+from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -11,29 +12,10 @@ from headgate.errors import DecodeError
 from headgate.model.sessions import PersistentSession
 from headgate.resources.decode import read
 from headgate.resources.gateway_api.route_checks import session_causes
-from headgate.resources.meta import Input, Key
+from headgate.resources.gateway_api.routes import SessionPersistence
+from headgate.resources.meta import Key
 
 FIELD = "sessionPersistence"
-
-
-class CookieConfig(Input, frozen=True, kw_only=True):
-    """The lifetime of a cookie."""
-
-    lifetime_type: Literal["Session", "Permanent"] = "Session"
-
-
-class SessionPersistence(Input, frozen=True, kw_only=True):
-    """The sessionPersistence of a rule without mistakes."""
-
-    session_name: str = ""
-    absolute_timeout: str = ""
-    type: Literal["Cookie", "Header"] = "Cookie"
-    cookie_config: CookieConfig = CookieConfig()
-
-    @property
-    def is_permanent(self) -> bool:
-        """Whether the cookie and the session end after the timeout."""
-        return self.cookie_config.lifetime_type == "Permanent"
 
 
 def session_of(written: object, origin: Key, rule: str) -> PersistentSession | None:
@@ -44,8 +26,25 @@ def session_of(written: object, origin: Key, rule: str) -> PersistentSession | N
     persistence = _read(written)
     if persistence is None:
         return None
-    digest = hashlib.sha256(f"{origin}/{rule}".encode()).hexdigest()[:8]
-    name = persistence.session_name or f"headgate-session-{digest}"
+    return _session(persistence, persistence.session_name or f"headgate-session-{_digest(f'{origin}/{rule}')}")
+
+
+def session_of_service(persistence: SessionPersistence, service: str, *, shared: bool) -> PersistentSession:
+    """Return the sessions of a Service (`namespace/name`) by its policy, whose sessionPersistence has no mistake.
+
+    Without a sessionName, sessions have a name that no other Service has; with one that several Services share, that name
+    has an addition.
+    """
+    suffix = "" if persistence.session_name and not shared else f"-{_digest(service)}"
+    session = _session(persistence, f"{persistence.session_name or 'headgate-session'}{suffix}")
+    return structs.replace(session, all_paths=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _session(persistence: SessionPersistence, name: str) -> PersistentSession:
     if persistence.type == "Header":
         return PersistentSession(kind="header", name=name)
     seconds = -(-milliseconds(persistence.absolute_timeout) // 1000) if persistence.is_permanent else 0
@@ -53,9 +52,14 @@ def session_of(written: object, origin: Key, rule: str) -> PersistentSession | N
 
 
 def session_findings(written: object, origin: Key, where: str) -> Iterator[Finding]:
+    """Yield a finding about a timeout in a rule that proxies don't enforce."""
+    if persistence := _read(written):
+        yield from timeout_findings(persistence, origin, where)
+
+
+def timeout_findings(persistence: SessionPersistence, origin: Key, where: str) -> Iterator[Finding]:
     """Yield a finding about a timeout that proxies don't enforce."""
-    persistence = _read(written)
-    if persistence and persistence.absolute_timeout and not persistence.is_permanent:
+    if persistence.absolute_timeout and not persistence.is_permanent:
         message = (
             "a session ends only when its endpoint is gone, or when the client drops its token; for a timeout, use the type "
             "Cookie with cookieConfig.lifetimeType Permanent"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from headgate import formatting
 from headgate.compiler.reasons import ConditionType, Reason, prefixed
 from headgate.compiler.report import (
+    AncestorOutcome,
     Finding,
     GatewayOutcome,
     ParentStatus,
@@ -46,7 +47,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
     can't be decoded. `outcomes` has the backends' shares per port, and `routes` the results of the routes that lead to a
     split. `parents` has the results of a route per parent, and
-    `gateway` is the result of a Gateway, and `policy` that of a BackendTLSPolicy. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
+    `gateway` is the result of a Gateway, and `policy` that of a policy. `selected` has the pods that a TLSConfig or TrafficTarget selects, and
     `sidecar` has the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
     `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` has conditions
     about the mirrors of a route, and `audit` has the calls that a TrafficTarget in audit mode would refuse.
@@ -105,10 +106,15 @@ def refs_of(outcome: GatewayOutcome) -> Sequence[GatewayRef]:
     return [*(GatewayRef(outcome.gateway, port) for port in outcome.ports), *udp]
 
 
-def gateway_ports(report: ObjectReport) -> Sequence[GatewayRef]:
-    """Return the ports of a Gateway or ListenerSet, or those of a BackendTLSPolicy's Gateways with routes to its Services."""
+def policy_ports(ancestor: AncestorOutcome) -> Sequence[RouteParent]:
+    """Return the ports where proxies apply a policy."""
+    return [*ancestor.services, *(GatewayRef(f"{key.namespace}/{key.name}", port) for key, port in ancestor.ports)]
+
+
+def gateway_ports(report: ObjectReport) -> Sequence[RouteParent]:
+    """Return the ports of a Gateway or ListenerSet, or those where proxies apply a policy."""
     if report.policy:
-        return [GatewayRef(f"{key.namespace}/{key.name}", port) for key, port in report.policy.ports]
+        return list(dict.fromkeys(port for ancestor in report.policy.ancestors for port in policy_ports(ancestor)))
     return refs_of(report.gateway) if report.gateway else []
 
 

@@ -1,4 +1,4 @@
-"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes, BackendTLSPolicies, XBackends and XMeshes, except the addresses of a Gateway."""
+"""Computes the statuses of GatewayClasses, Gateways, ListenerSets, routes, policies, XBackends and XMeshes, except the addresses of a Gateway."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import ConditionType, Reason, prefixed
-from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
+from headgate.compiler.report import AncestorOutcome, Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef
 from headgate.plane.status.conditions import (
     ObjectReport,
     StatusInputs,
     by_condition,
-    gateway_ports,
+    policy_ports,
     ports_of,
     programmed,
     programmed_condition,
@@ -213,25 +213,25 @@ def _parent_status(
 
 
 def policy_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a BackendTLSPolicy, with the unchanged entries of other controllers; None to leave it unchanged.
+    """Return the whole status of a policy, with the unchanged entries of other controllers; None to leave it unchanged.
 
-    It has an entry for each Gateway whose routes lead to the policy's Services, at most `MOST_ANCESTORS`.
+    It has an entry for each Gateway whose routes lead to a BackendTLSPolicy's Services, or for each Service that an
+    XBackendTrafficPolicy targets, at most `MOST_ANCESTORS`.
     """
     generation, outcome = generation_of(obj), report.policy
     if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
     entries = before.get("ancestors") or []
-    if not entries and not outcome.gateways:
+    if not entries and not outcome.ancestors:
         return None
     foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
 
-    def ancestor(gateway: Key) -> Mapping[str, Any]:
-        reference = _object(gateway)
-        ports = [ref for ref, (key, _) in zip(gateway_ports(report), outcome.ports, strict=True) if key == gateway]
-        accepted = all(condition.status for condition in outcome.conditions if condition.type == "Accepted")
-        judged = programmed(inputs.receipts.progress(ports), accepted=accepted)
-        conditions = [*outcome.conditions, structs.replace(judged, type=PROGRAMMED_AT_PARENT)]
+    def entry(ancestor: AncestorOutcome) -> Mapping[str, Any]:
+        reference = _object(ancestor.key)
+        accepted = all(condition.status for condition in ancestor.conditions if condition.type == "Accepted")
+        judged = programmed(inputs.receipts.progress(policy_ports(ancestor)), accepted=accepted)
+        conditions = [*ancestor.conditions, structs.replace(judged, type=PROGRAMMED_AT_PARENT)]
         ours = (entry for entry in entries if entry.get("controllerName") == CONTROLLER)
         old: Mapping[str, Any] = next((entry for entry in ours if entry.get("ancestorRef") == reference), {})
         return {
@@ -241,7 +241,7 @@ def policy_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Ma
         }
 
     room = max(0, MOST_ANCESTORS - len(foreign))
-    return {**before, "ancestors": [*foreign, *map(ancestor, outcome.gateways[:room])]}
+    return {**before, "ancestors": [*foreign, *map(entry, outcome.ancestors[:room])]}
 
 
 def backend_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:

@@ -122,7 +122,9 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
             if isinstance(place, GatewayRef):
                 yield from (place._replace(host=""), place._replace(host=place.host or WILDCARDS))
     for ref in gateway_ports(report):
-        yield from (ref, ref._replace(host=WILDCARDS))
+        yield ref
+        if isinstance(ref, GatewayRef):
+            yield ref._replace(host=WILDCARDS)
 
 
 class Observation(NamedTuple):

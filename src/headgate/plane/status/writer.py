@@ -73,6 +73,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (GATEWAY, "ListenerSet"): gateway_status,
     (GATEWAY, "BackendTLSPolicy"): policy_status,
     (EXPERIMENTAL, "XBackend"): backend_status,
+    (EXPERIMENTAL, "XBackendTrafficPolicy"): policy_status,
     (EXPERIMENTAL, "XMesh"): mesh_features,
     **{(kind.group, kind.kind): route_status for kind in ROUTES},
     (MESH, "TLSConfig"): mesh_status,

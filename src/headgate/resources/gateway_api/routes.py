@@ -180,3 +180,23 @@ STATE = (
     Column("Accepted", "", "Whether every parent accepts the route.", cell=cells.at_parents("Accepted")),
     Column("Programmed", "", PROGRAMMED, cell=cells.at_parents(PROGRAMMED_AT_PARENT)),
 )
+
+
+class CookieConfig(Input, frozen=True, kw_only=True):
+    """The lifetime of a cookie."""
+
+    lifetime_type: Literal["Session", "Permanent"] = "Session"
+
+
+class SessionPersistence(Input, frozen=True, kw_only=True):
+    """The sessionPersistence of a rule or of a policy without mistakes."""
+
+    session_name: str = ""
+    absolute_timeout: str = ""
+    type: Literal["Cookie", "Header"] = "Cookie"
+    cookie_config: CookieConfig = CookieConfig()
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the cookie and the session end after the timeout."""
+        return self.cookie_config.lifetime_type == "Permanent"
