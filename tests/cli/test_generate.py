@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 from tests.cli.conftest import ServedMesh
+from tests.make import objects
 from tests.processes import Ran
 from typer.testing import CliRunner
 
@@ -146,6 +147,25 @@ def test_recorded_calls_are_read_from_standard_input(recorded: str) -> None:
     arguments = ["generate", "traffictargets", "--from-traffic", "-", "-n", "shop"]
     result = CliRunner().invoke(app, arguments, input=Path(recorded).read_bytes())
     assert sources(Ran(result.exit_code, result.stdout, result.stderr)).keys() == {"web-http-8080"}
+
+
+async def test_policies_select_the_running_pods_of_the_api(served: ServedMesh, recorded: str) -> None:
+    await served.store.create(objects.namespace("shop"))
+    for name, account in (("web-1", "web"), ("web-2", "web"), ("other", "other")):
+        labels = {"app": account, "pod-template-hash": name}
+        await served.store.create(objects.pod(name, account=account, namespace="shop", labels=labels))
+    ran = await served.run(
+        "generate", "xauthorizationpolicies", "--from-traffic", recorded, "-A", "--exclude", "192.0.2.1"
+    )
+    assert ran.code == 0, ran.err
+    (policy,) = documents(ran.out)
+    assert policy["metadata"]["name"] == "web"
+    assert policy["spec"]["targetRefs"][0]["selector"] == {"matchLabels": {"app": "web"}}
+    (rule,) = policy["spec"]["rules"]
+    assert [source["serviceAccount"]["name"] for source in rule["sources"]] == ["buyer", "thief"]
+    assert "# would newly refuse none of the recorded calls" in ran.out
+    assert "1 XAuthorizationPolicy allows 6 recorded calls" in ran.err
+    assert "no policy for ServiceAccount blue/store, because it has no running pod" in ran.err
 
 
 async def test_a_mesh_without_traffic_says_so(served: ServedMesh) -> None:

@@ -1,15 +1,20 @@
 """Rules that are derived from recorded calls allow exactly these calls, whatever the objects (docs/tasks/access-from-traffic.md)."""
 
 import hypothesis
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.make import objects
+from tests.make.objects import Object
 from tests.properties.builds import ACCESS_SETTINGS, CALLERS, REQUESTS, mesh_of
 from tests.properties.worlds import key_of, meshes
 
+from headgate.cli.traffic_policies import pod_labels, pod_selector, policies
 from headgate.cli.traffic_rules import Rules, derive, is_allowed
 from headgate.model.authorization import authorize
 from headgate.model.identities import parse_id
 from headgate.resources.call_records import CallProtocol, CallRecord
+from headgate.resources.decode import check
 from headgate.resources.inspect import ObjectName
 from headgate.resources.registry import TRAFFIC_TARGET
 
@@ -81,6 +86,99 @@ def test_rules_from_the_traffic_of_a_world_refuse_none_of_it_and_all_calls_of_ex
         if (call.metadata.namespace, call.metadata.name) in governed:
             is_recorded = (call.caller, call.metadata, call.port, call.protocol) in called
             assert after[call, index] is (is_recorded and call.caller != excluded)
+
+
+@hypothesis.settings(max_examples=50)
+@given(meshes(), ACCESS_SETTINGS, st.randoms(use_true_random=False))
+def test_policies_allow_exactly_what_the_traffic_targets_of_the_same_calls_allow(world, settings, random):
+    seen = sorted({call for call, allowed in outcomes(mesh_of(world, settings)).items() if allowed}, key=str)
+    targets = derive([call for call, _ in random.sample(seen, random.randint(0, len(seen)))])
+    written = policies(targets, pod_labels(obj for obj in world.values() if obj["kind"] == "Pod"))
+    selected = {(item.destination.namespace, item.destination.account) for item in written.targets}
+    allowed, expected = (outcomes(mesh_of(applied(world, rules), settings)) for rules in (written, targets))
+    for call, index in expected:
+        if (call.metadata.namespace, call.metadata.name) in selected:
+            assert allowed[call, index] is expected[call, index]
+    for item in written.targets:
+        assert all(is_allowed(call, [item.manifest]) for call in item.allowed)
+
+
+def test_a_policy_has_a_rule_for_each_group_of_ports_with_the_same_callers():
+    calls = [record("shop/web", f"blue/{name}", port) for name in ("a", "b") for port in (80, 90)]
+    calls += [record("shop/web", "blue/a", 5000, "TCP"), record("shop/idle", "blue/a")]
+    pods = [pod_of("web", app="web"), pod_of("idle", app="idle"), pod_of("idle", app="idle", tier="front")]
+    web, idle = (
+        item.manifest["spec"] for item in reversed(policies(derive(calls, exclude=[]), pod_labels(pods)).targets)
+    )
+    assert web["targetRefs"] == [{"group": "", "kind": "Pod", "selector": {"matchLabels": {"app": "web"}}}]
+    assert [
+        ([source["serviceAccount"]["name"] for source in rule["sources"]], rule["networkAttributes"]["ports"])
+        for rule in web["rules"]
+    ] == [(["a", "b"], [80, 90]), (["a"], [5000])]
+    assert idle["targetRefs"][0]["selector"] == {"matchLabels": {"app": "idle"}}
+
+
+def test_an_account_that_only_excluded_callers_call_gets_a_policy_without_rules():
+    calls = [record("shop/web", "blue/a")]
+    rules = policies(derive(calls, exclude=["blue/a"], audit=True), pod_labels([pod_of("web", app="web")]))
+    (only,) = rules.targets
+    assert (only.allowed, only.refused, only.manifest["spec"]["rules"]) == ([], calls, [])
+    assert only.manifest["metadata"]["annotations"] == {"headgate.dev/mode": "audit"}
+
+
+def test_many_callers_of_a_port_are_several_rules():
+    calls = [record("shop/web", f"blue/caller-{number}") for number in range(300)]
+    (only,) = policies(derive(calls), pod_labels([pod_of("web", app="web")])).targets
+    assert [len(rule["sources"]) for rule in only.manifest["spec"]["rules"]] == [256, 44]
+    check(only.manifest)
+
+
+def pod_of(account: str, *, phase: str = "Running", **labels: str) -> Object:
+    return objects.pod(account, account=account, namespace="shop", labels=labels, status={"phase": phase})
+
+
+WEB = {"app": "web", "version": "v1"}
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "selector"),
+    [
+        ([WEB], [], {"matchLabels": {"app": "web"}}),
+        ([WEB, {"app": "web", "version": "v2"}], [{"app": "db"}, {}], {"matchLabels": {"app": "web"}}),
+        ([WEB], [{"app": "web", "version": "v2"}], {"matchLabels": {"version": "v1"}}),
+        (
+            [{"app": "b"}, {"app": "a"}],
+            [{"app": "c"}],
+            {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]},
+        ),
+        ([{"a": "1", "b": "2"}], [{"a": "1"}, {"b": "2"}], {"matchLabels": {"a": "1", "b": "2"}}),
+        ([WEB], [WEB], None),
+        ([{}], [], None),
+        ([WEB, {}], [], None),
+        ([], [WEB], None),
+    ],
+)
+def test_the_selector_of_a_policy_selects_the_pods_of_the_account_alone(own, others, selector):
+    assert pod_selector(own, others) == selector
+
+
+def test_pods_that_have_ended_and_labels_of_controllers_do_not_count():
+    pods = [
+        pod_of("web", app="web", **{"pod-template-hash": "1a"}),
+        pod_of("job", phase="Succeeded", app="web"),
+        objects.obj("Pod", "plain", namespace="shop", spec={}),
+    ]
+    assert list(pod_labels(pods)) == [("shop/web", {"app": "web"}), ("shop/default", {})]
+
+
+def test_an_account_whose_pods_no_label_distinguishes_is_named():
+    calls = [record("shop/web", "blue/a"), record("shop/gone", "blue/a")]
+    rules = policies(derive(calls), pod_labels([pod_of("web", app="x"), pod_of("other", app="x")]))
+    assert not rules.targets
+    assert rules.unselected == {
+        "shop/web": "its pods have no label that no other pod of the namespace has",
+        "shop/gone": "it has no running pod, so its labels are unknown",
+    }
 
 
 def test_each_source_of_the_rules_is_needed():

@@ -27,7 +27,7 @@ def would_refuse(mesh: RunningMesh, name: str) -> Mapping[tuple[str, int, str], 
     }
 
 
-def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic_close_the_thief_out(
+def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_of_both_kinds_close_the_thief_out(
     new_mesh: Callable[..., RunningMesh], tmp_path: Path
 ) -> None:
     mesh = new_mesh(manifests={**rig.site(tmp_path), "thief.yaml": rig.workload(THIEF, tmp_path)})
@@ -70,14 +70,29 @@ def test_an_audit_counts_exactly_what_it_would_refuse_and_rules_from_the_traffic
     for name in TARGETS:
         mesh.delete(f"traffictarget/{name}-callers")
     mesh.submit(rules.stdout)
-    for name in ("http-8080", "tcp-9000"):
-        rig.headgate_wait(mesh, f"traffictarget/{SERVER}-{name}")
-    theft = rig.request_through_sidecar(rig.only_pod(mesh, THIEF))
-    assert mesh.send(3, theft) == {"403": 3}
+    targets = [f"traffictarget/{SERVER}-{name}" for name in ("http-8080", "tcp-9000")]
+    for target in targets:
+        rig.headgate_wait(mesh, target)
+    assert_only_the_thief_is_refused(mesh)
+
+    policies = mesh.headgate("generate", "xauthorizationpolicies", "--from-traffic", "168h", *excluded)
+    assert policies.returncode == 0, policies.stderr
+    mesh.submit(policies.stdout)
+    rig.headgate_wait(mesh, f"xauthorizationpolicy/{SERVER}")
+    for target in targets:
+        mesh.delete(target)
+    mesh.settle()
+    assert_only_the_thief_is_refused(mesh)
+    assert mesh.complaints == []
+
+
+def assert_only_the_thief_is_refused(mesh: RunningMesh) -> None:
+    """Replay the calls: the recorded callers are allowed, and the excluded one is not."""
+    thief = rig.only_pod(mesh, THIEF)
+    assert mesh.send(3, rig.request_through_sidecar(thief)) == {"403": 3}
     assert mesh.send(3, mesh.request(SERVER, 8080)) == {SERVER: 3}
     with open_connections(mesh) as (web, raw):
         assert ask(mesh, web).answered_by == ask(mesh, raw).answered_by == SERVER
-    assert mesh.complaints == []
 
 
 def transitions(mesh: RunningMesh) -> Sequence[str]:

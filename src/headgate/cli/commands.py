@@ -173,7 +173,10 @@ COMMANDS: Mapping[str, Command] = {
         "generate:generate",
         "Write access rules that allow the recorded traffic.",
         FILES,
-        ("headgate generate traffictargets --from-traffic 168h --output-dir rules",),
+        (
+            "headgate generate traffictargets --from-traffic 168h --output-dir rules",
+            "headgate generate xauthorizationpolicies --from-traffic 168h -n shop",
+        ),
         UNREACHABLE,
     ),
     "version": Command(

@@ -1,9 +1,9 @@
-"""`headgate generate traffictargets`: write access rules that allow recorded traffic (docs/tasks/access-from-traffic.md)."""
+"""`headgate generate`: write access rules that allow recorded traffic (docs/tasks/access-from-traffic.md)."""
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,19 +14,25 @@ from headgate.cli.arguments import ApiOptions, with_api_options
 from headgate.cli.common_options import AllNamespaces, check_namespaces, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, usage_error, yaml_text
-from headgate.cli.traffic_rules import GeneratedTarget, Rules, derive, is_allowed
+from headgate.cli.traffic_policies import pod_labels, policies
+from headgate.cli.traffic_rules import GeneratedRule, Rules, derive, is_allowed
 from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.resources.call_records import CallRecord, CallRecordList
 from headgate.resources.inspect import in_namespace
-from headgate.resources.meta import epoch_seconds
+from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.registry import AUTHORIZATION_POLICY, POD, TRAFFIC_TARGET
 
 KEPT_H = 7 * 24
 _HOUR_S = 3600.0
 _NAMED = 5  # the largest number of callers in a message
 
-What = Annotated[Literal["traffictargets"], typer.Argument(metavar="traffictargets", help="The kind to write.")]
+_POLICIES = AUTHORIZATION_POLICY.plural
+What = Annotated[
+    Literal["traffictargets", "xauthorizationpolicies"],
+    typer.Argument(metavar="traffictargets|xauthorizationpolicies", help="The kind to write."),
+]
 FromTraffic = Annotated[
     str,
     typer.Option(
@@ -48,7 +54,7 @@ Exclude = Annotated[
         help="Do not allow the calls of this caller: a ServiceAccount, or a pod or address without identity. Repeatable.",
     ),
 ]
-Audit = Annotated[bool, typer.Option("--audit", help="Write TrafficTargets in audit mode, which refuse nothing.")]
+Audit = Annotated[bool, typer.Option("--audit", help="Write objects in audit mode, which refuse nothing.")]
 Directory = Annotated[
     Path | None,
     typer.Option(
@@ -80,10 +86,11 @@ def generate(
     output_dir: Directory = None,
     api: ApiOptions,
 ) -> None:
-    """Write the smallest set of TrafficTargets that allow the recorded traffic.
+    """Write the smallest set of TrafficTargets, or of XAuthorizationPolicies, that allow the recorded traffic.
 
     headgate records the callers of each port for 7 days. The rules allow each of them to send any request to the port, because
-    methods and paths are not recorded. A comment at each TrafficTarget says which recorded calls it would newly refuse.
+    methods and paths are not recorded. A comment at each object says which recorded calls it would newly refuse. Policies select
+    the running pods of the called ServiceAccounts by their labels.
     """
     check_namespaces(namespace, all_namespaces=all_namespaces)
     if output_dir and output_dir.exists() and not output_dir.is_dir():
@@ -103,9 +110,22 @@ def generate(
         )
     excluded = _excluded(exclude or (), recording.calls)
     rules = derive(recording.calls, exclude=excluded, audit=audit)
-    _write(rules, output_dir)
+    if what == _POLICIES:
+        pods = asyncio.run(_pods(InspectClient.of(api), {target.destination.namespace for target in rules.targets}))
+        rules = policies(rules, pod_labels(pods))
+        _write(rules, output_dir, AUTHORIZATION_POLICY.kind, "XAuthorizationPolicies")
+    else:
+        _write(rules, output_dir, TRAFFIC_TARGET.kind)
     for text in (*recording.notes, *_left_out(rules)):
         note(text)
+
+
+async def _pods(inspect_client: InspectClient, namespaces: Iterable[str]) -> Sequence[Object]:
+    pods: list[Object] = []
+    async with inspect_client.client as client:
+        for namespace in sorted(namespaces):
+            pods += (await client.items(POD, namespace))[0]
+    return pods
 
 
 def _window(text: str) -> float | None:
@@ -165,17 +185,22 @@ def _left_out(rules: Rules) -> Iterator[str]:
         )
         more = f"; and {len(calls) - _NAMED} more" if len(calls) > _NAMED else ""
         yield (
-            f"Warning: no rules for ServiceAccount {account}, because no TrafficTarget can allow these calls: {reasons}{more}."
+            f"Warning: no rules for ServiceAccount {account}, because no rule can allow these calls: {reasons}{more}."
             " Give the callers a sidecar, and the port a Service; or refuse them with --exclude CALLER"
+        )
+    for account, reason in rules.unselected.items():
+        yield (
+            f"Warning: no policy for ServiceAccount {account}, because {reason}. Give its pods a label of their own, or write"
+            " traffictargets, which select pods by their ServiceAccount"
         )
 
 
-def _write(rules: Rules, directory: Path | None) -> None:
+def _write(rules: Rules, directory: Path | None, kind: str, plural: str = "") -> None:
     texts = {namespace: "---\n".join(_documents(rules, namespace)) for namespace in rules.routes}
     total = sum(record.calls for target in rules.targets for record in target.allowed)
     verb = "allows" if len(rules.targets) == 1 else "allow"
     summary = (
-        f"{pluralize(len(rules.targets), 'TrafficTarget')} {verb} {pluralize(total, 'recorded call')}, and any other request or"
+        f"{pluralize(len(rules.targets), kind, plural)} {verb} {pluralize(total, 'recorded call')}, and any other request or"
         " connection of these callers to these ports"
     )
     if directory is None:
@@ -201,7 +226,7 @@ def _documents(rules: Rules, namespace: str) -> Iterator[str]:
             yield _comment(target) + yaml_text(target.manifest)
 
 
-def _comment(target: GeneratedTarget) -> str:
+def _comment(target: GeneratedRule) -> str:
     newly = [*target.refused, *(record for record in target.allowed if not is_allowed(record, [target.manifest]))]
     lines = [f"{target.destination}", f"allows {_callers(target.allowed)}"]
     refused = f"{_callers(newly)} (--exclude)" if newly else "none of the recorded calls"

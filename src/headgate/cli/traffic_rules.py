@@ -12,7 +12,7 @@ from headgate.kinds import ACCESS, SPECS
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.call_records import CallRecord
 from headgate.resources.meta import Object
-from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_TARGET
+from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TCP_ROUTE, TRAFFIC_TARGET
 
 ALL_REQUESTS, ALL_CONNECTIONS = "all-requests", "all-connections"
 _LONGEST_NAME = 240  # so that a name with a port has at most 253 characters
@@ -34,8 +34,8 @@ class CalledPort(NamedTuple):
         return f"{self.namespace}/{self.account}{port}"
 
 
-class GeneratedTarget(NamedTuple):
-    """A generated TrafficTarget, the recorded calls that it allows, and those of excluded callers that it refuses."""
+class GeneratedRule(NamedTuple):
+    """A generated TrafficTarget or policy, the recorded calls that it allows, and those of excluded callers that it refuses."""
 
     destination: CalledPort
     allowed: Sequence[CallRecord]
@@ -44,15 +44,16 @@ class GeneratedTarget(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The generated TrafficTargets, the routes of each namespace to which they refer, and what is left out.
+    """The generated objects, the routes of each namespace to which they refer, and what is left out.
 
-    `left_out` has the ServiceAccounts (`namespace/name`) without TrafficTargets, each with the recorded calls that no
-    TrafficTarget can allow.
+    `left_out` has the ServiceAccounts (`namespace/name`) without objects, each with the recorded calls that none can allow.
+    `unselected` has those whose pods no policy can select, each with the reason.
     """
 
-    targets: Sequence[GeneratedTarget]
+    targets: Sequence[GeneratedRule]
     routes: Mapping[str, Sequence[Object]]
     left_out: Mapping[str, Sequence[CallRecord]]
+    unselected: Mapping[str, str] = {}
 
 
 def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audit: bool = False) -> Rules:
@@ -64,7 +65,7 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
     by_account: dict[str, list[CallRecord]] = defaultdict(list)
     for record in records:
         by_account[_account(record)].append(record)
-    targets: list[GeneratedTarget] = []
+    targets: list[GeneratedRule] = []
     left_out: dict[str, Sequence[CallRecord]] = {}
     for account, calls in sorted(by_account.items()):
         kept = [call for call in calls if call.caller_name not in exclude]
@@ -76,8 +77,22 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
 
 
 def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
-    """Return whether one of the generated TrafficTargets allows a recorded call, read from the manifest alone."""
-    return any(_allows(manifest, record) for manifest in manifests)
+    """Return whether one of the generated objects allows a recorded call, read from the manifest alone.
+
+    A policy selects pods by labels: it must be that of the called account.
+    """
+    return any(
+        _policy_allows(manifest, record) if manifest["kind"] == AUTHORIZATION_POLICY.kind else _allows(manifest, record)
+        for manifest in manifests
+    )
+
+
+def _policy_allows(manifest: Object, record: CallRecord) -> bool:
+    return any(
+        record.port in rule["networkAttributes"]["ports"]
+        and record.caller in {"/".join(source["serviceAccount"].values()) for source in rule["sources"]}
+        for rule in manifest["spec"]["rules"]
+    )
 
 
 def _allows(manifest: Object, record: CallRecord) -> bool:
@@ -96,7 +111,7 @@ def _account(record: CallRecord) -> str:
     return f"{record.metadata.namespace}/{record.metadata.name}"
 
 
-def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audit: bool) -> Iterator[GeneratedTarget]:
+def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audit: bool) -> Iterator[GeneratedRule]:
     """Yield a TrafficTarget for each port with an allowed caller; if there is none, yield a TrafficTarget without rules.
 
     The first one also has the excluded calls to ports without an allowed caller.
@@ -106,7 +121,7 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
         allowed[_destination(record)].append(record)
     if not allowed:
         where = CalledPort(excluded[0].metadata.namespace, excluded[0].metadata.name)
-        yield GeneratedTarget(where, (), excluded, _manifest(where, (), audit=audit))
+        yield GeneratedRule(where, (), excluded, _manifest(where, (), audit=audit))
     for index, where in enumerate(sorted(allowed)):
         refused = [
             record
@@ -114,7 +129,7 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
             if _destination(record) == where or (index == 0 and _destination(record) not in allowed)
         ]
         callers = sorted({record.caller for record in allowed[where]})
-        yield GeneratedTarget(where, allowed[where], refused, _manifest(where, callers, audit=audit))
+        yield GeneratedRule(where, allowed[where], refused, _manifest(where, callers, audit=audit))
 
 
 def _destination(record: CallRecord) -> CalledPort:
@@ -143,7 +158,7 @@ def _rule(protocol: str) -> Object:
     return {"kind": TCP_ROUTE.kind, "name": ALL_CONNECTIONS}
 
 
-def _routes(targets: Iterable[GeneratedTarget]) -> Mapping[str, Sequence[Object]]:
+def _routes(targets: Iterable[GeneratedRule]) -> Mapping[str, Sequence[Object]]:
     needed: dict[str, set[str]] = defaultdict(set)
     for target in targets:
         needed[target.destination.namespace] |= {target.destination.protocol} - {""}
