@@ -126,11 +126,13 @@ def namespace_of(obj: Object, default: str) -> str:
 
 
 def _services(obj: Object) -> set[str]:
-    """Return the names of the Services to which a split or a route refers."""
+    """Return the names of the Services to which a split, a route or a policy for traffic refers."""
     spec: Any = obj.get("spec") or {}
     found: set[str] = set()
     if obj["kind"] == "TrafficSplit":
         found |= {one["service"] for one in (spec, *spec["backends"]) if "service" in one}
+    if obj["kind"] == "XBackendTrafficPolicy":
+        found |= {ref["name"] for ref in spec["targetRefs"]}
     for rule in spec.get("rules", ()) if obj["kind"] in {"HTTPRoute", "GRPCRoute"} else ():
         mirrors = [one["requestMirror"]["backendRef"] for one in rule.get("filters", ()) if "requestMirror" in one]
         found |= {ref["name"] for ref in (*rule.get("backendRefs", ()), *mirrors)}
