@@ -85,6 +85,7 @@ PROGRAMS = (
     "tests/envoy/test_response_sizes.py",
     "tests/envoy/test_route_traffic.py",
     "tests/envoy/test_server_certificates.py",
+    "tests/envoy/test_server_names.py",
     "tests/envoy/test_traces.py::test_routes_see_the_id_that_the_proxy_chooses_and_explain_says_so",
     "tests/envoy/test_traffic_counts.py",
     "tests/envoy/test_tunnels.py",

@@ -21,6 +21,7 @@ GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
 AUTHORIZED = str(ROOT / "tests" / "golden" / "gw-external-auth" / "in.yaml")
 LISTENER_SETS = str(ROOT / "tests" / "golden" / "gw-listener-sets" / "in.yaml")
 CLIENT_CERTIFICATES = str(ROOT / "tests" / "golden" / "gw-client-certificates" / "in.yaml")
+MESH_SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-mesh-tls" / "in.yaml")
 SERVER_NAMES = str(ROOT / "tests" / "golden" / "gw-tls" / "in.yaml")
 DATAGRAMS = str(ROOT / "tests" / "golden" / "gw-udp" / "in.yaml")
 MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
@@ -241,6 +242,17 @@ def test_the_server_name_of_a_url_selects_the_route_of_a_tls_connection(run: Run
     assert "Route      no route has the server name: the connection is closed\n" in closed.out
     web = run("explain", "https://shop.example.com/", "--via", "gateway/edge", "-f", SERVER_NAMES)
     assert "Route      HTTPRoute default/shop, rule 0\n" in web.out
+
+
+def test_the_server_name_option_selects_the_route_of_a_connection_to_a_service(run: Run) -> None:
+    url, files = "https://db.default:5432/", ("-f", MESH_SERVER_NAMES)
+    routed = run("explain", url, "--server-name", "eu.shop.example", *files)
+    assert "Route      TLSRoute default/main, rule 0\n" in routed.out
+    assert "host eu.shop.example is more specific" in routed.out  # than *.shop.example
+    closed = run("explain", url, *files)  # its name is db.default
+    assert "Route      no route has the server name: the connection is closed\n" in closed.out
+    refused = run("explain", "pod/app", "--server-name", "eu.shop.example")
+    assert "leave out -H, --via, --from, --server-name, -f and --at" in refused.err
 
 
 def test_explain_shows_a_redirect(run: Run) -> None:

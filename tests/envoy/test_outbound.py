@@ -7,7 +7,7 @@ from tests.envoy.test_encode import MANY, mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.route_plan import plan_service_port
+from headgate.envoy.port_plan import plan_service_port
 from headgate.envoy.view import Node, project, sidecar
 from headgate.envoy.visibility import allowed_sources
 from headgate.model.access import Access, Grant

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, RoutePlan, with_own_sessions
-from headgate.envoy.route_plan import plan_service_port
+from headgate.envoy.port_plan import plan_service_port
 from headgate.envoy.upstream_tls import peer_key
 from headgate.model.edge_tls import AltName, BackendTls
 from headgate.model.requests import ANY, Filters, HeaderEdit, Path

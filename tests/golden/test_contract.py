@@ -40,6 +40,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
     ),
     (PROTOCOL, "The requests for explanations and their answers joined the record; no message has changed."),
     (PROTOCOL, "Each message of a revision has the number, even the first one; no released version omits it."),
+    (
+        PROTOCOL,
+        "A request for an explanation has a server name; a revision before ignores it, and routes of its Services read none.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))

@@ -79,6 +79,15 @@ From = Annotated[
         autocompletion=callers,
     ),
 ]
+ServerName = Annotated[
+    str,
+    typer.Option(
+        "--server-name",
+        metavar="NAME",
+        help="The server name (SNI) of a TLS connection; by default the URL's host.",
+        show_default=False,
+    ),
+]
 InNamespace = Annotated[
     str,
     namespace_option(
@@ -106,6 +115,7 @@ def explain_(
     header: Headers = None,
     via: Via = "",
     from_: From = "",
+    server_name: ServerName = "",
     namespace: InNamespace = "",
     filename: Files = None,
     at: At = 0,
@@ -121,15 +131,15 @@ def explain_(
     `headgate explain pod/NAME` explains why a pod has a sidecar or none, and whether it has its configuration.
     """
     if pod := parse_pod(what, namespace):
-        if header or via or from_ or filename or at:
-            raise usage_error(
-                "a pod is explained by the running mesh; leave out -H, --via, --from, -f and --at", option="pod/NAME"
-            )
+        if header or via or from_ or server_name or filename or at:
+            advice = "leave out -H, --via, --from, --server-name, -f and --at"
+            raise usage_error(f"a pod is explained by the running mesh; {advice}", option="pod/NAME")
         place, name = pod
         client = InspectClient.of(api)
         explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
     request = _read_request(what, header or (), caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE)
+    request = structs.replace(request, server_name=server_name)
     if filename and at:
         raise usage_error("files have no revisions; leave out -f or --at", option="--at")
     if filename:

@@ -277,17 +277,15 @@ def _fallback(decision: Decision) -> str:
 
 def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tried]:
     place = decision.entry
-    routes: tuple[Route, ...] = ()
-    if isinstance(place, PortRef):
-        routes = next(table.routes for table in mesh.tables if table.ref == place)
-    elif place is not None:
-        of_connections = decision.protocol is Protocol.TLS
-        hosts = [name.host for name in place.server_names] if of_connections else sorted(place.hosts)
-        for host in hosts:
-            if host != decision.host:
-                yield _other_host(host, decision.host, without_port(request.authority).lower())
-            elif not of_connections:
-                routes = place.hosts[host].routes
+    table = next((table for table in mesh.tables if table.ref == place), None)
+    routes, hosts = table.routes if table else (), tuple[str, ...]()
+    if of_names := place if isinstance(place, GatewayPort) else table:
+        hosts = tuple(name.host for name in of_names.server_names)
+    if isinstance(place, GatewayPort) and decision.protocol is not Protocol.TLS:
+        hosts = tuple(sorted(place.hosts))
+        routes = place.hosts[decision.host].routes if decision.host in place.hosts else ()
+    requested = without_port(request.authority) if request.server_name is None else request.server_name
+    yield from (_other_host(host, decision.host, requested.lower()) for host in hosts if host != decision.host)
     for candidate in decision.tried:
         route, unmet = _explained(candidate.route), candidate.unmet
         yield Tried(route=route, result="Failed" if unmet else "Matched", message=str(unmet or ""))

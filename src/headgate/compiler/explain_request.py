@@ -31,7 +31,13 @@ def explain_request(
     """
     parts = url_parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    request = Request(authority=parts.netloc, method=spec.method, target=target, headers=spec.headers)
+    request = Request(
+        authority=parts.netloc,
+        method=spec.method,
+        target=target,
+        headers=spec.headers,
+        server_name=spec.server_name.lower() or None,
+    )
     caller = _caller(compiled, snapshot, spec)
     where: EntryPort | str = parts.netloc
     if name := gateway_name(spec):

@@ -15,7 +15,9 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 
 def findings(tables: Iterable[RouteTable], endpoints: Iterable[Endpoints]) -> tuple[Finding, ...]:
     """Return a finding for each split and route of a TCP port that has pods with names."""
-    routed = [table for table in tables if not table.protocol.is_http and any(route.origin for route in table.routes)]
+    routed = [
+        table for table in tables if not table.protocol.is_http and any(route.origin for route in table.all_routes)
+    ]
     if not routed:
         return ()
     named = {entry.ref: pod.hostname for entry in endpoints for pod in entry.ready if pod.hostname}
@@ -29,6 +31,6 @@ def _of_table(table: RouteTable, hostname: str) -> Iterator[Finding]:
         f"such as {hostname}.{service}.{namespace}. A transparent sidecar connects to the pod whose address its client calls, "
         "without this object; to route such connections, create the Service with a clusterIP"
     )
-    for origin in dict.fromkeys(route.origin for route in table.routes if route.origin):
+    for origin in dict.fromkeys(route.origin for route in table.all_routes if route.origin):
         field = "spec.service" if origin.kind == TRAFFIC_SPLIT.kind else "spec.parentRefs"
         yield Finding(origin, Reason.NOT_ROUTED, field, message)

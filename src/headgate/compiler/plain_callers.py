@@ -32,10 +32,12 @@ def as_reached(compiled: Compiled, authority: str, caller: Caller) -> tuple[Comp
 
 
 def _has_routes(mesh: Mesh, ref: PortRef) -> bool:
-    return any(route.origin for table in mesh.tables if table.ref == ref for route in table.routes)
+    return any(route.origin for table in mesh.tables if table.ref == ref for route in table.all_routes)
 
 
 def _without_routes(mesh: Mesh, ref: PortRef) -> Mesh:
     plain = (Route(split=Split(targets=(Target(ref=ref, weight=1),))),)
-    tables = (structs.replace(table, routes=plain) if table.ref == ref else table for table in mesh.tables)
+    tables = (
+        structs.replace(table, routes=plain, server_names=()) if table.ref == ref else table for table in mesh.tables
+    )
     return structs.replace(mesh, tables=tuple(tables))

@@ -122,7 +122,7 @@ _MEANINGS = {
     (Severity.ERROR, ConditionType.ACCEPTED): {
         Reason.INVALID: "The object is invalid and is ignored.",
         Reason.SELF_REFERENCE: "The split's root is one of its own backends; the split is ignored.",
-        Reason.CONFLICTED: "An older object already has the Service, the address or the listener.",
+        Reason.CONFLICTED: "An older object already has the Service, the address or the listener, or routes of a preferred kind have the Service port.",
         Reason.NO_MATCHING_PARENT: "No Gateway, ListenerSet, listener or Service port matches the parentRef.",
         Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not allow routes of this kind from this namespace.",
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",

@@ -4,7 +4,7 @@ All annotations have one grammar: pairs `NAME=VALUE` with spaces between them, o
 has no effect, and a finding says how to correct it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -18,7 +18,17 @@ from headgate.errors import DecodeError
 from headgate.model.evaluate import by_host
 from headgate.model.requests import Timeouts
 from headgate.model.resilience import DEFAULT, RETRIES_MS, Ejection, Limits, Resilience, Retry, ServiceTimeouts
-from headgate.model.routing import HostRoutes, Mesh, PortProtocol, PortRef, Route, RouteTable, Target, Workload
+from headgate.model.routing import (
+    HostRoutes,
+    Mesh,
+    PortProtocol,
+    PortRef,
+    Route,
+    RouteTable,
+    ServerName,
+    Target,
+    Workload,
+)
 from headgate.model.sessions import PersistentSession
 from headgate.resources.core.service import Service
 from headgate.resources.decode import read
@@ -269,10 +279,7 @@ def with_resilience(mesh: Mesh, settings: SettingsByService) -> Mesh:
                 port,
                 hosts=by_host(*(_with_routes(host, settings, None) for host in port.hosts.values())),
                 connections=_connections(port.connections, settings) if port.connections else None,
-                server_names=tuple(
-                    structs.replace(name, route=_connections(name.route, settings)) if name.route else name
-                    for name in port.server_names
-                ),
+                server_names=_server_names(port.server_names, settings),
             )
             for port in mesh.gateways
         ),
@@ -282,8 +289,16 @@ def with_resilience(mesh: Mesh, settings: SettingsByService) -> Mesh:
 def _table(table: RouteTable, settings: SettingsByService) -> RouteTable:
     own = settings if table.protocol.is_http else settings._replace(sessions={})
     routed = _with_routes(table, own, table.ref)
+    if table.server_names:
+        routed = structs.replace(routed, server_names=_server_names(table.server_names, settings))
     resilience = settings.resilience.get(table.ref.service)
     return structs.replace(routed, resilience=resilience) if resilience else routed
+
+
+def _server_names(names: Iterable[ServerName], settings: SettingsByService) -> tuple[ServerName, ...]:
+    return tuple(
+        structs.replace(name, route=_connections(name.route, settings)) if name.route else name for name in names
+    )
 
 
 def _with_routes(routed: R, settings: SettingsByService, ref: PortRef | None) -> R:

@@ -2,23 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 from msgspec import structs
 
 from headgate.envoy import gateway_hosts, http_connections, listeners, names, pb, routes, tcp_proxy, udp_proxy
 from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
-from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute
+from headgate.envoy.planned_routes import ClusterWeight, PlannedRoute, ServerNamePlan, clusters_of
+from headgate.envoy.port_plan import connections
 from headgate.envoy.route_filters import ListenerInfo
 from headgate.envoy.route_plan import Planner
 from headgate.envoy.traces import SpanResource
 from headgate.envoy.values import duration
-from headgate.model.routing import GatewayPort, HostRoutes, Protocol, Route, Split
+from headgate.model.routing import GatewayPort, HostRoutes, Protocol
 from headgate.resources.meta import Value
 
-_EVERY_NAME = "*"
-_NOWHERE = Route(split=Split(targets=()))
 _TLS = "envoy.transport_sockets.tls"
 
 
@@ -65,14 +63,6 @@ class ScopePlan(Value, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for host in self.hosts for planned in host.routes for name in planned.needs))
 
 
-class ServerNamePlan(Value, frozen=True, kw_only=True):
-    """The clusters of TLS connections with the server name `host`; with `secrets`, the proxy ends TLS."""
-
-    host: str
-    shares: tuple[ClusterWeight, ...]
-    secrets: tuple[str, ...] = ()
-
-
 class PlannedListener(Value, frozen=True, kw_only=True):
     """The listener of a Gateway port; `shares` has the clusters of a TCP or UDP port, empty on all other ports.
 
@@ -93,8 +83,8 @@ class PlannedListener(Value, frozen=True, kw_only=True):
     @property
     def needs(self) -> tuple[str, ...]:
         """Return all clusters that the listener names."""
-        shares = chain(self.shares, *(name.shares for name in self.server_names))
-        return tuple(dict.fromkeys(share.cluster for share in shares if share.cluster != names.MISSING))
+        own = (share.cluster for share in self.shares if share.cluster != names.MISSING)
+        return tuple(dict.fromkeys((*own, *clusters_of(self.server_names))))
 
 
 def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
@@ -108,12 +98,12 @@ def plan_listener(planner: Planner, port: GatewayPort) -> PlannedListener:
         name=names.gateway(ref),
         address=port.address,
         port=port.port,
-        shares=() if port.protocol.is_http or port.server_names else _connections(planner, port, port.connections),
+        shares=() if port.protocol.is_http or port.server_names else connections(planner, port.connections, port.port),
         tls=tuple(TlsPlan(host=host, secrets=own) for host, own in secrets.items() if host not in passed_on),
         server_names=tuple(
             ServerNamePlan(
                 host=name.host,
-                shares=_connections(planner, port, name.route),
+                shares=connections(planner, name.route, port.port),
                 secrets=secrets[name.listener] if name.terminated else (),
             )
             for name in port.server_names
@@ -130,7 +120,7 @@ def _plan_udp(planner: Planner, port: GatewayPort) -> PlannedListener:
         name=names.gateway(names.gateway_port(port)),
         address=port.address,
         port=port.port,
-        shares=_sessions(_connections(planner, port, route), names.no_endpoints(names.gateway_port(port))),
+        shares=_sessions(connections(planner, route, port.port), names.no_endpoints(names.gateway_port(port))),
         is_udp=True,
         idle_ms=targets[0].resilience.timeouts.idle if targets else 0,
     )
@@ -168,12 +158,6 @@ def _host(planner: Planner, port: GatewayPort, host_routes: HostRoutes) -> HostP
     )
 
 
-def _connections(planner: Planner, port: GatewayPort, route: Route | None) -> tuple[ClusterWeight, ...]:
-    """Return the weighted clusters of connections; without backends, `MISSING`, so that Envoy closes them."""
-    planned = planner.plan_route(route or _NOWHERE, ListenerInfo(scheme="", port=port.port))
-    return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
-
-
 def _secrets(port: GatewayPort) -> Mapping[str, tuple[str, ...]]:
     """Return the certificates of each listener that ends TLS, by its hostname."""
     by_host: dict[str, tuple[str, ...]] = defaultdict(tuple)
@@ -205,12 +189,7 @@ def listener(plan: PlannedListener) -> pb.Listener:
         return message
     chains = [_https_chain(plan, tls) for tls in plan.tls]
     chains += [_connections_chain(plan, name) for name in plan.server_names]
-    del message.filter_chains[:]
-    message.filter_chains.extend(chains)
-    message.listener_filters.append(
-        pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
-    )
-    return message
+    return tcp_proxy.with_chains_by_server_name(message, chains)
 
 
 def _plain(plan: PlannedListener) -> pb.Listener:
@@ -227,16 +206,14 @@ def _https_chain(plan: PlannedListener, shown: TlsPlan) -> pb.FilterChain:
 
 
 def _connections_chain(plan: PlannedListener, name: ServerNamePlan) -> pb.FilterChain:
-    """Return the filter chain of a TLS listener for a server name. Bytes that are not TLS reach no backend."""
-    chain = _chain(name.host, tcp_proxy.listener(plan.name, plan.address, plan.port, name.shares))
-    if name.shares != tcp_proxy.NO_CLUSTER:
-        chain.filter_chain_match.transport_protocol = "tls"
+    """Return the filter chain of a TLS listener for a server name."""
+    chain = tcp_proxy.chain_of_server_name(plan.name, name)
     return _with_tls(chain, plan.clients, name.secrets) if name.secrets else chain
 
 
 def _chain(host: str, plain: pb.Listener) -> pb.FilterChain:
     """Return the filter chain of a listener, for connections with the server name `host`."""
-    match = pb.FilterChainMatch(server_names=[host]) if host != _EVERY_NAME else None
+    match = pb.FilterChainMatch(server_names=[host]) if host != tcp_proxy.EVERY_NAME else None
     return pb.FilterChain(name=host, filter_chain_match=match, filters=plain.filter_chains[0].filters)
 
 

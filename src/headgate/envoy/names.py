@@ -28,6 +28,8 @@ localhost                                              listener for names below 
 localhost/localhost, localhost/*.localhost, localhost/*  scopes of that listener for hosts that are no name of a Service
 tunnel                                                 a listener inside the proxy for the requests in tunnels (CONNECT) to HTTP
                                                        ports, and the cluster that leads to it
+tunnel/<namespace>/<service>/<port>                    a listener inside the proxy for the connections in tunnels to a port with
+                                                       TLSRoutes, and the cluster that leads to it
 requests                                               filter chain that a transparent sidecar's listeners share,
                                                        and the listener that keeps it
 scopes                                                 listener that keeps the scopes in a gateway
@@ -112,6 +114,16 @@ RouteParent: TypeAlias = PortRef | GatewayRef
 def outbound(ref: PortRef) -> str:
     """Return the name of a Service port's resources."""
     return f"outbound/{ref.service}/{ref.port}"
+
+
+def tunnel(outbound_name: str) -> str:
+    """Return the name of the listener for connections in tunnels to a Service port, whose resources have this name."""
+    return f"{TUNNEL}/{outbound_name.partition('/')[2]}"
+
+
+def is_tunnel(cluster: str) -> bool:
+    """Return whether a cluster leads to a listener inside the proxy, which counts the traffic in the tunnel."""
+    return cluster.partition("/")[0] == TUNNEL
 
 
 def backend(ref: PortRef, target: str) -> str:

@@ -28,7 +28,8 @@ from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.node_ids import OUTBOUND_PORT, SIDECAR
 from headgate.envoy.planned_routes import ClusterWeight, RoutePlan
-from headgate.envoy.route_plan import Planner, plan_service_port
+from headgate.envoy.port_plan import plan_service_port
+from headgate.envoy.route_plan import Planner
 from headgate.envoy.traces import SpanResource, of_gateways, of_workload
 from headgate.envoy.upstream_tls import ExpectedPeer
 from headgate.envoy.view import (
@@ -138,9 +139,14 @@ def _of_redirected_requests(
 def _of_connections(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
     if port.address:
         render = tcp_proxy.redirected_listener if settings.kind.is_redirected else tcp_proxy.listener
-        arguments = (route.name, port.address, port.port, route.connections)
+        arguments = (route.name, port.address, port.port, route.connections, route.server_names)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
-    if settings.kind.http_proxy:
+    if settings.kind.http_proxy and route.server_names:
+        name = names.tunnel(route.name)
+        yield Part(CLUSTER, name, inside.cluster, (name,))
+        yield Part(LISTENER, name, tcp_proxy.tunnel_listener, (name, route.name, route.server_names), route.clusters)
+        yield Part(ROUTES, route.name, tcp_proxy.connect_routes, (route,), (name,))
+    elif settings.kind.http_proxy:
         yield Part(ROUTES, route.name, tcp_proxy.connect_routes, (route,), route.clusters)
 
 
@@ -161,8 +167,8 @@ def _of_pod(
             yield from _of_redirected_requests(name, where, route, *named)
             yield from _of_clusters((cluster for *_, cluster in named), settings)
         else:
-            shares = route.connections
-            yield Part(LISTENER, name, tcp_proxy.redirected_listener, (name, *where, shares), route.clusters)
+            arguments = (name, *where, route.connections, route.server_names)
+            yield Part(LISTENER, name, tcp_proxy.redirected_listener, arguments, route.clusters)
         return
     cluster = names.PASSTHROUGH
     if endpoint.identity and settings.tls_domain:
@@ -218,7 +224,7 @@ def _of_proxied_pod(
 def _is_plain(table: RouteTable) -> bool:
     """Return whether no object routes a Service port: its traffic goes to its own endpoints."""
     own = Split(targets=(Target(ref=table.ref, weight=1),))
-    return all(route.origin is None and route.split == own for route in table.routes)
+    return not table.server_names and all(route.origin is None and route.split == own for route in table.routes)
 
 
 def _of_clusters(plans: Iterable[ClusterPlan], settings: ServiceSettings) -> Iterator[Part]:

@@ -100,11 +100,26 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
             yield self.auth_cluster
 
 
+class ServerNamePlan(Value, frozen=True, kw_only=True):
+    """The clusters of TLS connections with the server name `host`; with `secrets`, the proxy ends TLS."""
+
+    host: str
+    shares: tuple[ClusterWeight, ...]
+    secrets: tuple[str, ...] = ()
+
+
+def clusters_of(server_names: Iterable[ServerNamePlan]) -> tuple[str, ...]:
+    """Return the clusters of connections that a proxy must have before it gets their listener."""
+    shares = (share for planned in server_names for share in planned.shares)
+    return tuple(dict.fromkeys(share.cluster for share in shares if share.cluster != names.MISSING))
+
+
 class RoutePlan(Value, frozen=True, kw_only=True):
-    """The routes of a Service port, in order of precedence."""
+    """The routes of a Service port, in order of precedence, or its server names."""
 
     name: str
     routes: tuple[PlannedRoute, ...]
+    server_names: tuple[ServerNamePlan, ...] = ()
 
     @property
     def connections(self) -> tuple[ClusterWeight, ...]:
@@ -114,4 +129,5 @@ class RoutePlan(Value, frozen=True, kw_only=True):
     @property
     def clusters(self) -> tuple[str, ...]:
         """The clusters that the routes name."""
-        return tuple(dict.fromkeys(name for route in self.routes for name in route.needs))
+        of_routes = (name for route in self.routes for name in route.needs)
+        return tuple(dict.fromkeys((*of_routes, *clusters_of(self.server_names))))

@@ -352,24 +352,6 @@ def _hostname(target: Target) -> str:
     return target.filters.rewrite.hostname if target.filters.rewrite else ""
 
 
-def plan_service_port(
-    table: RouteTable,
-    ready: Ready,
-    protocols: Protocols = NO_PROTOCOLS,
-    *,
-    domain: str = "",
-    opaque: Collection[PortRef] = (),
-) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
-    """Plan the routes and clusters of a Service port; with `domain`, endpoints are called by mTLS.
-
-    `opaque` has the Service ports whose pods are called with TCP, not HTTP.
-    """
-    planner = Planner(table.ref, ready, protocols, domain=domain, opaque=opaque)
-    listener = ListenerInfo(scheme="http", port=table.ref.port)
-    planned = tuple(planner.plan_routes(table.routes, listener))
-    return RoutePlan(name=names.outbound(table.ref), routes=planned), tuple(planner.clusters.values())
-
-
 def _drawn(split: Split) -> tuple[Target, ...]:
     return tuple(target for target in split.targets if target.weight)
 

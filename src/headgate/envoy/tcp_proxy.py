@@ -1,7 +1,8 @@
 """Render ports that are not HTTP: Envoy forwards their connections as bytes (003; docs/tasks/protocols.md).
 
-No listener filter waits for the client's first bytes, so a server that speaks first is reached at once. Clients of
-the HTTP proxy reach the same clusters by CONNECT.
+No listener filter waits for the client's first bytes, so a server that speaks first is reached at once. The only exception
+is a TLS port with TLSRoutes, where the server name in the client's first bytes selects the cluster. Clients of the HTTP
+proxy reach the same clusters by CONNECT.
 """
 
 from collections.abc import Iterable
@@ -10,10 +11,12 @@ from headgate.envoy import listeners, names, pb, traffic_stats, tunnels
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import address, pod_and_port
 from headgate.envoy.http_connections import route_configuration
-from headgate.envoy.planned_routes import ClusterWeight, RoutePlan
+from headgate.envoy.planned_routes import ClusterWeight, RoutePlan, ServerNamePlan
 from headgate.model.routing import Endpoint
 
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
+EVERY_NAME = "*"
+"""The server name of connections that fit no other server name, or have none."""
 ATTEMPTS = 3  # attempts to connect; if an endpoint refuses, Envoy tries another one
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy "
@@ -21,14 +24,61 @@ _REFUSAL = (
 )
 
 
-def listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
-    """Return the listener on a Service's own address that forwards connections."""
-    return _listener(name, address(host, port), _chain(shares, traffic_stats.connections(name)))
+def listener(
+    name: str,
+    host: str,
+    port: int,
+    shares: tuple[ClusterWeight, ...],
+    server_names: tuple[ServerNamePlan, ...] = (),
+) -> pb.Listener:
+    """Return the listener on a Service's own address that forwards connections: all to `shares`, or by server name."""
+    message = _listener(name, address(host, port), _chain(shares, traffic_stats.connections(name)))
+    if not server_names:
+        return message
+    return with_chains_by_server_name(message, [chain_of_server_name(name, planned) for planned in server_names])
 
 
-def redirected_listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
+def redirected_listener(
+    name: str,
+    host: str,
+    port: int,
+    shares: tuple[ClusterWeight, ...],
+    server_names: tuple[ServerNamePlan, ...] = (),
+) -> pb.Listener:
     """Return the listener for redirected connections to an address; it binds no socket."""
-    return listeners.unbound(listener(name, host, port, shares))
+    return listeners.unbound(listener(name, host, port, shares, server_names))
+
+
+def chain_of_server_name(listener_name: str, planned: ServerNamePlan) -> pb.FilterChain:
+    """Return the filter chain for TLS connections with a server name. Bytes that are not TLS reach no backend."""
+    chain = _chain(planned.shares, traffic_stats.connections(listener_name))
+    chain.name = planned.host
+    if planned.host != EVERY_NAME:
+        chain.filter_chain_match.server_names.append(planned.host)
+    if planned.shares != NO_CLUSTER:
+        chain.filter_chain_match.transport_protocol = "tls"
+    return chain
+
+
+def with_chains_by_server_name(message: pb.Listener, chains: Iterable[pb.FilterChain]) -> pb.Listener:
+    """Return a listener that reads the server name (SNI) of a connection, and selects its filter chain by it."""
+    del message.filter_chains[:]
+    message.filter_chains.extend(chains)
+    message.listener_filters.append(
+        pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
+    )
+    return message
+
+
+def tunnel_listener(name: str, listener_name: str, server_names: tuple[ServerNamePlan, ...]) -> pb.Listener:
+    """Return the listener inside the proxy that forwards the connections in tunnels by server name.
+
+    They count as those of the listener `listener_name` on the Service's own address.
+    """
+    message = pb.Listener(name=name, internal_listener=pb.Listener.InternalListenerConfig())
+    return with_chains_by_server_name(
+        message, [chain_of_server_name(listener_name, planned) for planned in server_names]
+    )
 
 
 def pod_listener(name: str, endpoint: Endpoint, share: ClusterWeight) -> pb.Listener:
@@ -79,8 +129,9 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return the routes for clients of the HTTP proxy: CONNECT opens a connection, other requests get 400."""
     service_port = plan.name.partition("/")[2]
     refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % service_port))
+    inside = (ClusterWeight(cluster=names.tunnel(plan.name), weight=1),)
     routes = [
-        connect_route(plan.name, plan.connections),
+        connect_route(plan.name, inside if plan.server_names else plan.connections),
         pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal),
     ]
     host = pb.VirtualHost(name=plan.name, domains=["*"], routes=routes)

@@ -227,7 +227,7 @@ class MeshView:
         ref = table.ref
         return PortView(
             table,
-            self._sources.backends(table.routes, ref),
+            self._sources.backends(table.all_routes, ref),
             self._addresses.get(ref, ""),
             gateway_pod_port(ref.port) if self.kind.service else ref.port,
             self._proxy_pods.get(ref, ()),

@@ -38,9 +38,9 @@ def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], Al
 
 def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Iterator[list[Endpoint]]:
     """Yield the endpoints of each route; one empty list if there are no routes."""
-    if not table.routes:
+    if not table.all_routes:
         yield []
-    for route in table.routes:
+    for route in table.all_routes:
         yield [endpoint for target in route.split.targets for endpoint in ready.get(target.ref, ())]
 
 

@@ -17,7 +17,7 @@ def check(mesh: Mesh) -> tuple[str, ...]:
     dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
     offered = {PortRef(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
     wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.all_tables if table.ref not in offered]
-    tables = [(str(table.ref), table.routes) for table in mesh.all_tables]
+    tables = [(str(table.ref), table.all_routes) for table in mesh.all_tables]
     tables += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
     for where, routes in tables:
         targets = [

@@ -182,9 +182,13 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
         message = missing_port(mesh, where, home) if isinstance(where, str) else ""
         answer = _proxy_response(NOT_FOUND, NO_SUCH_PORT if message else NO_SUCH_HOST, message)
         return _refused(sanitized) or Decision(sanitized=sanitized, shares=answer)
-    if not table.protocol.is_http:
-        return structs.replace(_connection(table.routes[0], ready), entry=entry_port, protocol=table.protocol)
-    return structs.replace(_first(table.routes, sanitized, ready), entry=entry_port, protocol=table.protocol)
+    if table.protocol.is_http:
+        decision = _first(table.routes, sanitized, ready)
+    elif server_name := server_name_entry(table, _server_name(request)):
+        decision = _tls_connection(server_name, ready)
+    else:
+        decision = _connection(table.routes[0], ready)
+    return structs.replace(decision, entry=entry_port, protocol=table.protocol)
 
 
 def _at_pod(mesh: Mesh, sanitized: Sanitized, named: tuple[PortRef, Endpoint] | None) -> Decision | None:

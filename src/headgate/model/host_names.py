@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from headgate.model.routing import GatewayPort, ServerName
+from headgate.model.routing import GatewayPort, RouteTable, ServerName
 
 
 def best_name(patterns: Collection[str], host: str) -> str | None:
@@ -42,10 +42,11 @@ def without_port(authority: str) -> str:
     return host if colon and (port.isdigit() or not port) else authority
 
 
-def server_name_entry(port: GatewayPort, name: str) -> ServerName | None:
-    """Return the entry of a TLS listener for a connection's server name.
+def server_name_entry(port: GatewayPort | RouteTable, name: str) -> ServerName | None:
+    """Return the entry of a TLS listener or Service port for a connection's server name.
 
-    Return None if the connection belongs to an HTTPS listener, or to no listener.
+    Return None if the connection belongs to an HTTPS listener, or to no listener; or if the Service port has no entries.
     """
     by_host = {entry.host: entry for entry in port.server_names}
-    return by_host.get(best_name({*by_host, *(host for host, _ in port.tls)}, name) or "")
+    ended = (host for host, _ in port.tls) if isinstance(port, GatewayPort) else ()
+    return by_host.get(best_name({*by_host, *ended}, name) or "")

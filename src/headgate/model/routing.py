@@ -272,16 +272,37 @@ class Route(Value, frozen=True, kw_only=True):
             yield self.external_auth.ref
 
 
+class ServerName(Value, frozen=True, kw_only=True):
+    """The TLS connections of a Gateway port or Service port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
+
+    At a Gateway, with `terminated`, the proxy ends TLS with the certificates of the listener with the hostname `listener`.
+    """
+
+    host: str
+    listener: str = "*"
+    terminated: bool = False
+    route: Route | None = None
+
+
 class RouteTable(Value, frozen=True, kw_only=True):
     """The routes of a Service port; the first route that matches a request is used.
 
-    A port that is not HTTP has one route, whose split distributes connections. `resilience` is for calls of single pods.
+    A port that is not HTTP has one route, whose split distributes connections; or, with TLSRoutes, no route and
+    `server_names`, sorted by host. `resilience` is for calls of single pods.
     """
 
     ref: PortRef
     routes: tuple[Route, ...]
+    server_names: tuple[ServerName, ...] = ()
     protocol: Protocol = Protocol.HTTP
     resilience: Resilience = DEFAULT
+
+    @property
+    def all_routes(self) -> tuple[Route, ...]:
+        """Return the routes of requests and connections; one route of several server names occurs once."""
+        if not self.server_names:
+            return self.routes
+        return (*self.routes, *dict.fromkeys(name.route for name in self.server_names if name.route))
 
 
 class ConsumerTable(Value, frozen=True, kw_only=True):
@@ -315,18 +336,6 @@ class HostRoutes(Value, frozen=True, kw_only=True):
     host: str
     routes: tuple[Route, ...]
     listener: str = "*"
-
-
-class ServerName(Value, frozen=True, kw_only=True):
-    """The TLS connections of a Gateway port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
-
-    With `terminated`, the proxy ends TLS with the certificates of the listener with the hostname `listener`.
-    """
-
-    host: str
-    listener: str = "*"
-    terminated: bool = False
-    route: Route | None = None
 
 
 class GatewayPort(Value, frozen=True, kw_only=True):

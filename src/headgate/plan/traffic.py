@@ -4,7 +4,6 @@ import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import structs
@@ -29,6 +28,7 @@ NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
 CLOSED = answered_by_proxy(0, "NoCertificate")
 NO_SERVER_NAME = structs.replace(answered_by_proxy(UNAVAILABLE, NO_SUCH_HOST), protocol=Protocol.TLS)
 _HOST = Dimension("header", AUTHORITY)
+_Named: typing.TypeAlias = GatewayPort | RouteTable
 _DEFAULT_PORTS = {False: 80, True: 443}
 ROUTE_STEPS = 8
 """What a route of a changed entry counts as, in steps of Work."""
@@ -131,13 +131,16 @@ def _at_services(before: Mesh, after: Mesh, context: _Context) -> Iterator[Reque
     everywhere = [(ref, "") for ref in sorted(tables.keys() | later.keys())]
     for ref, home in (*everywhere, *sorted(own.keys() | later_own.keys())):
         old, new = own.get((ref, home), tables.get(ref)), later_own.get((ref, home), later.get(ref))
-        if old == new and new and context.changed.isdisjoint(_callees(new.routes)):
+        if old == new and new and context.changed.isdisjoint(_callees(new.all_routes)):
             continue
         namespace, name = ref.service.split("/")
         host = f"{name}.{namespace}" if ref.port == _DEFAULT_PORTS[False] else f"{name}.{namespace}:{ref.port}"
         entry = Entry(kind="Service", name=ref.service, port=ref.port, consumer=home)
         if context.work:
-            context.work.spend(ROUTE_STEPS * sum(len(table.routes) for table in (old, new) if table))
+            context.work.spend(ROUTE_STEPS * sum(len(table.all_routes) for table in (old, new) if table))
+        if any(table and table.server_names for table in (old, new)):
+            yield from _at_server_names(entry, old, new, context)
+            continue
         sides = _of_table(old, context.ready[0]), _of_table(new, context.ready[1])
         yield from _compared(entry, sides, Solver(Setting(authorities=(host,)), work=context.work))
 
@@ -168,7 +171,7 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         was, now = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
         yield from _compared(entry, (was, now), Solver(Setting(edge=True), work=context.work))
         return
-    yield from _at_server_names(old, new, context)
+    yield from _at_server_names(Entry(kind="Gateway", name=some.gateway, port=some.port), old, new, context)
     if not any(port and port.protocol.is_http for port in (old, new)):
         return
     names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
@@ -191,23 +194,24 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
         yield from _compared(entry, (host_sides[0], host_sides[1]), Solver(setting, work=context.work), region)
 
 
-def _at_server_names(old: GatewayPort | None, new: GatewayPort | None, context: _Context) -> Iterator[RequestClass]:
-    """Yield the classes of TLS connections, by the server name (SNI)."""
-    by_name = {entry.host: port for port in (old, new) if port for entry in port.server_names}
-    for name, some in sorted(by_name.items(), key=itemgetter(0)):
+def _at_server_names(entry: Entry, old: _Named | None, new: _Named | None, context: _Context) -> Iterator[RequestClass]:
+    """Yield the classes of TLS connections to an entry, by the server name (SNI)."""
+    names = {entry.host for port in (old, new) if port for entry in port.server_names}
+    for name in sorted(names):
         was, now = (_of_server_name(port, name, ready) for port, ready in zip((old, new), context.ready, strict=True))
-        entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
-        setting = Setting(edge=True, secure=True, authorities=_authorities(name, some.port, secure=True))
-        yield from _compared(entry, (was, now), Solver(setting, work=context.work))
+        setting = Setting(edge=True, secure=True, authorities=_authorities(name, entry.port, secure=True))
+        yield from _compared(structs.replace(entry, host=name), (was, now), Solver(setting, work=context.work))
 
 
-def _of_server_name(port: GatewayPort | None, name: str, ready: Ready) -> _Side:
+def _of_server_name(port: _Named | None, name: str, ready: Ready) -> _Side:
     if port is None:
         return _Side((), (), NO_SUCH_PORT)
-    entry = server_name_entry(port, name)
-    if entry is None:
+    named = server_name_entry(port, name)
+    if named is None:
+        if isinstance(port, RouteTable) and not port.server_names:
+            return _of_table(port, ready)
         return _Side((), (), CLOSED)
-    return _side((entry.route,), ready, Protocol.TLS) if entry.route else _Side((), (), NO_SERVER_NAME)
+    return _side((named.route,), ready, Protocol.TLS) if named.route else _Side((), (), NO_SERVER_NAME)
 
 
 def _changed_hosts(old: GatewayPort, new: GatewayPort) -> Iterable[str]:

@@ -56,16 +56,20 @@ def example_command(entry: Entry, request: Request, caller: str = "", *, secure:
     if not request.target.startswith("/") or request.version == "2" or entry.consumer:  # no client is known by its name
         return ""
     options = [f"-H {shlex.quote(f'{header}: {value}')}" for header, value in request.headers]
+    authority = request.authority
+    if entry.kind == "Service" and entry.host:  # a server name of a TLS port
+        options.append(f"--server-name {shlex.quote(authority.partition(':')[0])}")
+        authority, secure = f"{name}.{namespace}:{entry.port}", True
     if entry.kind == "Gateway":
         options += [f"--via gateway/{name}", f"-n {namespace}"]
-    elif request.authority.partition(":")[0] != f"{name}.{namespace}":
+    elif authority.partition(":")[0] != f"{name}.{namespace}":
         return ""
     elif (account := parse_id(caller)) and not is_gateway(account.namespace, account.name):
         options += [f"--from serviceaccount/{account.name}", f"-n {account.namespace}"]
     if entry.transport == "UDP":
         host, colon, _ = request.authority.partition(":")
         return " ".join([f"headgate explain udp://{host}{colon or ':'}{entry.port}", *options])
-    url = f"{_SCHEMES[secure]}://{request.authority}{request.target}"
+    url = f"{_SCHEMES[secure]}://{authority}{request.target}"
     method = "" if request.method == "GET" else f"{request.method} "
     return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])
 

@@ -152,7 +152,7 @@ def _by(label: str, values: "dict[str, int] | Counter[str]") -> Iterable[Line]:
 
 def _wanted(compiled: Compiled | None) -> Iterator[Line]:
     for table in compiled.mesh.all_tables if compiled else ():
-        for number, route in enumerate(table.routes):
+        for number, route in enumerate(table.all_routes):
             if origin := route.origin:
                 name = f"{origin.kind}/{origin.namespace}/{origin.name}"
                 for backend, ratio in _ratios(route.split):

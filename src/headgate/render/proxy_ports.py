@@ -193,7 +193,7 @@ def _chosen_ports(mesh: Mesh, chosen: Chosen) -> Iterator[ProxyPort]:
             yield _of_gateway(port, chosen.address)
     fronts = {front.service: front for front in mesh.frontends}
     for table in mesh.tables:
-        if chosen.has_service(table.ref.service):
+        if chosen.has_service(table.ref.service) and not table.server_names:
             yield _of_service(table, fronts[table.ref.service], mesh.domain, chosen.address)
 
 
@@ -229,7 +229,7 @@ def _rendered(route: Route) -> Route:
 
 
 def _server_name_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
-    """Yield an omission for each server name with a route: rendered proxies have no TLS listeners."""
+    """Yield an omission for each server name with a route: rendered proxies do not choose a backend by it."""
     for port in mesh.gateways:
         for name in port.server_names if chosen.has_gateway(port.gateway) else ():
             if name.route and name.route.origin:
@@ -240,13 +240,23 @@ def _server_name_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
                     reason=OmissionReason.SERVER_NAME,
                     message="connections are not forwarded by the server name (SNI); use Envoy for this Gateway",
                 )
+    for table in mesh.tables:
+        for name in table.server_names if chosen.has_service(table.ref.service) else ():
+            if name.route and name.route.origin:
+                yield Omission(
+                    origin=name.route.origin,
+                    where=f"port {table.ref.port} of Service {table.ref.service}, host {name.host}",
+                    what="",
+                    reason=OmissionReason.SERVER_NAME,
+                    message="connections are not forwarded by the server name (SNI); use Envoy for this Service",
+                )
 
 
 def _consumer_omissions(mesh: Mesh, chosen: Chosen) -> Iterator[Omission]:
     """Yield an omission for each route that applies to clients of a namespace: rendered proxies don't know theirs."""
     for consumer in mesh.consumers:
         ref = consumer.table.ref
-        for route in consumer.table.routes if chosen.has_service(ref.service) else ():
+        for route in consumer.table.all_routes if chosen.has_service(ref.service) else ():
             if route.origin:
                 yield Omission(
                     origin=route.origin,

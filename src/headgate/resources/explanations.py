@@ -39,7 +39,7 @@ class ExplanationSpec(Answer, frozen=True, kw_only=True):
     """A request. Without a `caller` the gateway sends it; `gateway` is the Gateway that it goes through.
 
     A short host name means a Service in the namespace of the explanation. With the number of a `revision`, the objects are
-    those of that revision.
+    those of that revision. `server_name` is the SNI of a TLS connection, by default the URL's host.
     """
 
     url: str
@@ -47,6 +47,7 @@ class ExplanationSpec(Answer, frozen=True, kw_only=True):
     headers: tuple[HeaderField, ...] = ()
     caller: RequestCaller | None = None
     gateway: str = ""
+    server_name: str = ""
     revision: int = 0
 
     def request(self, namespace: str) -> RequestSpec:
@@ -58,6 +59,7 @@ class ExplanationSpec(Answer, frozen=True, kw_only=True):
             caller=f"{self.caller.kind}/{self.caller.name}" if self.caller else "",
             via=f"gateway/{self.gateway}" if self.gateway else "",
             namespace=namespace,
+            server_name=self.server_name,
         )
 
 
@@ -70,6 +72,7 @@ def explanation_spec(request: RequestSpec, revision: int = 0) -> ExplanationSpec
         headers=tuple(HeaderField(name=name, value=value) for name, value in request.headers),
         caller=RequestCaller(kind=origin.kind, name=origin.name) if origin else None,
         gateway=request.via.partition("/")[2],
+        server_name=request.server_name,
         revision=revision,
     )
 

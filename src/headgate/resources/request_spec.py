@@ -53,7 +53,7 @@ class RequestOrigin(Value, frozen=True, kw_only=True):
 class RequestSpec(Value, frozen=True, kw_only=True):
     """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty.
 
-    A short host name means a Service in `namespace`.
+    A short host name means a Service in `namespace`. `server_name` is the SNI of a TLS connection, by default the URL's host.
     """
 
     url: str
@@ -62,6 +62,7 @@ class RequestSpec(Value, frozen=True, kw_only=True):
     caller: str = ""
     via: str = ""
     namespace: str = "default"
+    server_name: str = ""
 
 
 def check(spec: RequestSpec) -> None:

@@ -9,9 +9,10 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api import backend_tls
 from headgate.compiler.gateway_api.gateways import ANY_HOST
+from headgate.compiler.gateway_api.links import ConsumerPort, Place
 from headgate.compiler.gateway_api.other_spellings import without_other_spellings
 from headgate.compiler.gateway_api.outcomes import OutcomeInputs, outcome, outcome_inputs, refused_outcomes
-from headgate.compiler.gateway_api.parents import AttachedRoute, ConsumerPort, Parents, Place
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.served_ports import ServedPort
 from headgate.compiler.reasons import Reason
@@ -25,12 +26,15 @@ from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap, replaced
 
 Routes = tuple[CompiledRoute, ...]
+NamedRoutes = tuple[tuple[str, Routes], ...]
 _NONE: SharedMap[str, Routes] = SharedMap()
 _WITH_ONE_ROUTE = {"TCP": Protocol.TCP, "UDP": Protocol.UDP}
 
 
 class RouteGroups(NamedTuple):
-    """The usable routes of each place by hostname, which is empty for Service ports, and the number of routes of a place.
+    """The usable routes of each place by hostname, and the number of routes of a place.
+
+    At Service ports, the hostname is empty for all routes but TLSRoutes.
 
     The groups depend on `attached` only; the order of places, hostnames and routes is arbitrary.
     """
@@ -39,10 +43,10 @@ class RouteGroups(NamedTuple):
     by_place: Mapping[Place, SharedMap[str, Routes]]
     counts: Mapping[Place, int]
 
-    def of_service(self, ref: PortRef) -> Routes:
-        """Return the routes of a Service port."""
-        routes: Routes = self.by_place.get(ref, _NONE).get("", ())
-        return routes
+    def of_service(self, place: PortRef | ConsumerPort) -> NamedRoutes:
+        """Return the routes of a Service port by the server name of TLSRoutes, which is empty for all other kinds."""
+        by_name = self.by_place.get(place, _NONE)
+        return tuple((name, by_name[name]) for name in sorted(by_name))
 
 
 def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> RouteGroups:
@@ -186,18 +190,24 @@ class CompiledPort(NamedTuple):
     overridden: tuple[Finding, ...] = ()
 
 
-def compile_port(table: RouteTable, attached: Routes, policies: backend_tls.Policies) -> CompiledPort:
+def compile_port(table: RouteTable, attached: NamedRoutes, policies: backend_tls.Policies) -> CompiledPort:
     """Compile a Service port with attached routes; requests without a match get 404.
 
-    Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all of them.
+    Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all of them. Connections to a port with
+    TLSRoutes whose server name has none are closed. The client's TLS is passed on, whatever the policy of the backend.
     """
-    by_age = sorted(attached, key=attrgetter("age"))
+    (name, routes_of_name), *more = attached
+    if name or more:
+        routed = {ANY_HOST: None} | {host: backend_tls.passed_on(routes) for host, routes in attached}
+        server_names = tuple(ServerName(host=host, route=routed[host]) for host in sorted(routed))
+        return CompiledPort(structs.replace(table, routes=(), server_names=server_names))
+    by_age = sorted(routes_of_name, key=attrgetter("age"))
     oldest = by_age[0].connections
     routes = (oldest,) if oldest else in_order(ranked for route in by_age for ranked in route.requests)
     for_mesh = tuple(backend_tls.without_tls_ports(policies, route) for route in routes)
     findings = tuple(backend_tls.gateways_only(routes, for_mesh))
-    routed = structs.replace(table, routes=without_other_spellings(for_mesh))
-    return CompiledPort(routed, findings, tuple(_overridden(table, by_age)))
+    changed = structs.replace(table, routes=without_other_spellings(for_mesh))
+    return CompiledPort(changed, findings, tuple(_overridden(table, by_age)))
 
 
 def _overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
@@ -224,14 +234,12 @@ def _overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterato
 
 def consumer_ports(
     tables: Iterable[RouteTable], groups: RouteGroups
-) -> Mapping[ConsumerPort, tuple[RouteTable, Routes]]:
+) -> Mapping[ConsumerPort, tuple[RouteTable, NamedRoutes]]:
     """Return the Service ports that have routes for clients of another namespace, each with its own routes and these."""
     places = sorted(place for place in groups.by_place if isinstance(place, ConsumerPort))
     own = {table.ref: table for table in tables} if places else {}
     return {
-        place: (own[place.ref], routes)
-        for place in places
-        if place.ref in own and (routes := groups.by_place[place].get("", ()))
+        place: (own[place.ref], routes) for place in places if place.ref in own and (routes := groups.of_service(place))
     }
 
 

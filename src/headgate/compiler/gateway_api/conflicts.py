@@ -2,12 +2,14 @@
 
 Proxies can't distinguish the connections of two TCPRoutes, those for one server name of two TLSRoutes, or the datagrams of
 two UDPRoutes. So the oldest route gets all of them; newer routes stay attached. The routes of one host are either HTTPRoutes or GRPCRoutes.
+The routes of a Service port are of one kind, whatever their age (GEP-1294).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, Place, linked
+from headgate.compiler.gateway_api.links import Attachment, Link, Place
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, linked
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -15,15 +17,30 @@ from headgate.model.host_names import fitting_names, matching_patterns
 from headgate.resources.meta import Key
 from headgate.shared_map import SharedMap
 
+_PRECEDENCE = ("GRPCRoute", "HTTPRoute", "TLSRoute", "TCPRoute")
+"""The kinds of routes of a Service port, in order of precedence."""
+
 
 def without_conflicts(parents: Parents, attached: SharedMap[Key, AttachedRoute]) -> SharedMap[Key, AttachedRoute]:
     """Return the routes with only the attachments that older routes allow; the same mapping if they allow all."""
-    older, changed = _OlderRoutes(), dict[Key, AttachedRoute]()
-    for attached_route in sorted(attached.values(), key=lambda attached_route: attached_route.route.age):
+    by_age = sorted(attached.values(), key=lambda attached_route: attached_route.route.age)
+    older, changed = _OlderRoutes(_preferred(by_age)), dict[Key, AttachedRoute]()
+    for attached_route in by_age:
         links = [older.compared(attached_route.route, link) for link in attached_route.links]
         if any(link is not before for link, before in zip(links, attached_route.links, strict=True)):
             changed[attached_route.route.key] = linked(parents, attached_route.route, links)
     return attached.edited(changed)
+
+
+def _preferred(by_age: Iterable[AttachedRoute]) -> Mapping[Place, Key]:
+    """Return the oldest route of the preferred kind at each Service port, for all clients or for those of a namespace."""
+    preferred: dict[Place, Key] = {}
+    for route, links, *_ in by_age:
+        for place in (link.place(port) for link in links if route.usable for port in link.ports):
+            before = preferred.setdefault(place, route.key)
+            if _PRECEDENCE.index(route.key.kind) < _PRECEDENCE.index(before.kind):
+                preferred[place] = route.key
+    return preferred
 
 
 class HostOwners:
@@ -52,20 +69,25 @@ class HostOwners:
 
 
 class _OlderRoutes:
-    """The hosts, listeners and Service ports of the routes that are older than the current one."""
+    """The hosts, listeners and Service ports of the routes that are older than the current one.
 
-    def __init__(self) -> None:
-        self._connections: dict[tuple[Key, str, str] | Place, Key] = {}
-        # the oldest route of connections, by Gateway, listener and host, or by Service port and clients
+    `preferred` has the oldest route of the only kind that applies to a Service port.
+    """
+
+    def __init__(self, preferred: Mapping[Place, Key]) -> None:
+        self._preferred = preferred
+        self._connections: dict[tuple[Key, str, str] | tuple[Place, str], Key] = {}
+        # the oldest route of connections, by Gateway, listener and host, or by Service port, clients and server name
         self._hosts: defaultdict[tuple[Key, str], defaultdict[str, HostOwners]] = defaultdict(
             lambda: defaultdict(HostOwners)
         )  # by Gateway and listener, then by kind
 
     def compared(self, route: CompiledRoute, link: Link) -> Link:
         """Return a link after the comparison with these routes; add its route to them."""
-        if route.connections is None:
-            return self._by_host(route, link) if link.attachments else link
-        return self._by_listener(route, link) if link.attachments else self._by_port(route, link)
+        if not link.attachments:
+            of_kind = self._by_kind(route, link)
+            return of_kind if route.connections is None else self._by_port(route, of_kind)
+        return self._by_host(route, link) if route.connections is None else self._by_listener(route, link)
 
     def _by_host(self, route: CompiledRoute, link: Link) -> Link:
         """Return the allowed part of a link to a Gateway, or the link with a refusal if no part is allowed."""
@@ -98,16 +120,47 @@ class _OlderRoutes:
             for host, owner in older.items():
                 name = f"for {host} " if route.hostnames else ""
                 taken[f"{name}of listener {attachment.listener}"] = owner
-        return link._replace(attachments=tuple(attachments), note=_shadowed(route, link, taken)) if taken else link
-
-    def _by_port(self, route: CompiledRoute, link: Link) -> Link:
-        """Return the link of a TCPRoute to a Service, without the ports that have an older TCPRoute for the same clients."""
-        owners = {port: self._connections.setdefault(link.place(port), route.key) for port in link.ports}
-        taken = {f"to {port}": owner for port, owner in owners.items() if owner != route.key}
         if not taken:
             return link
-        free = tuple(port for port, owner in owners.items() if owner == route.key)
-        return link._replace(ports=free, note=_shadowed(route, link, taken))
+        return link._replace(attachments=tuple(attachments), notes=(*link.notes, _shadowed(route, link, taken)))
+
+    def _by_kind(self, route: CompiledRoute, link: Link) -> Link:
+        """Return the link to a Service without the ports that have routes of a preferred kind for the same clients.
+
+        If no port remains, the link has a refusal.
+        """
+        preferred = {port: self._preferred.get(link.place(port), route.key) for port in link.ports}
+        rivals = {port: rival for port, rival in preferred.items() if rival.kind != route.key.kind}
+        if not rivals or not route.usable:
+            return link
+        facts = ", ".join(f"{port} has {rival}" for port, rival in rivals.items())
+        kinds = " and ".join(dict.fromkeys(f"{rival.kind}s" for rival in rivals.values()))
+        message = (
+            f"{facts}; a Service port has routes of one kind, and {kinds} take precedence over {route.key.kind}s. "
+            "Use routes of the same kind, or other ports"
+        )
+        related = tuple(dict.fromkeys(rivals.values()))
+        conflict = Finding(route.key, Reason.CONFLICTED, link.parent.field, message, related)
+        if free := tuple(port for port in link.ports if port not in rivals):
+            return link._replace(ports=free, notes=(*link.notes, conflict))
+        return link._replace(ports=(), refusal=conflict)
+
+    def _by_port(self, route: CompiledRoute, link: Link) -> Link:
+        """Return the link of a TCPRoute or TLSRoute to a Service, without the ports where older routes have all its connections."""
+        owners = {
+            (port, name): self._connections.setdefault((link.place(port), name), route.key)
+            for port in link.ports
+            for name in link.names
+        }
+        taken = {
+            f"for {name} to {port}" if name else f"to {port}": owner
+            for (port, name), owner in owners.items()
+            if owner != route.key
+        }
+        if not taken:
+            return link
+        free = tuple(dict.fromkeys(port for (port, _), owner in owners.items() if owner == route.key))
+        return link._replace(ports=free, notes=(*link.notes, _shadowed(route, link, taken)))
 
 
 def _shadowed(route: CompiledRoute, link: Link, taken: Mapping[str, Key]) -> Finding:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
-from headgate.compiler.gateway_api.parents import Parents, Place
+from headgate.compiler.gateway_api.links import Place
+from headgate.compiler.gateway_api.parents import Parents
 from headgate.compiler.gateway_api.statuses import OutcomePlace, gateway_outcome, refused_outcome
 from headgate.compiler.report import GatewayOutcome
 from headgate.resources.meta import Key

@@ -7,7 +7,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from headgate.compiler.gateway_api.gateways import (
     ANY_HOST,
@@ -18,9 +18,10 @@ from headgate.compiler.gateway_api.gateways import (
     own_gateways,
     plan_listeners,
 )
+from headgate.compiler.gateway_api.links import Attachment, Link, Parent, Place, to_service
 from headgate.compiler.gateway_api.listener_sets import PlannedSet, SetParents, merged, validated
 from headgate.compiler.gateway_api.rules import CompiledRoute
-from headgate.compiler.gateway_api.served_ports import ListenerPlace, served_ports
+from headgate.compiler.gateway_api.served_ports import served_ports
 from headgate.compiler.gateway_api.statuses import route_conditions
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ParentStatus, finding_order
@@ -33,7 +34,7 @@ from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.gateway import GROUP, Gateway
 from headgate.resources.gateway_api.listener_set import ListenerSet
 from headgate.resources.gateway_api.routes import ParentReference
-from headgate.resources.meta import Key, Value
+from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE
 from headgate.resources.selectors import selects
 from headgate.settings import Settings
@@ -44,69 +45,10 @@ _NO_SET = PlannedSet(gateway=Key("", "", "", ""), created="")
 _CORE = "core"  # the guides of Flagger and Linkerd write this for the core API group, which is ""
 
 
-class Parent(Value, frozen=True):
-    """`spec.parentRefs[index]` of a route; `key` is the Gateway, ListenerSet or Service. The `index` of a default Gateway is -1."""
-
-    index: int
-    ref: ParentReference
-    key: Key
-
-    @property
-    def field(self) -> str:
-        """Return the field path of the parentRef, or of the field that selects default Gateways."""
-        return f"spec.parentRefs[{self.index}]" if self.index >= 0 else "spec.useDefaultGateways"
-
-    @property
-    def name(self) -> str:
-        """Return `namespace/name` of the parent."""
-        return f"{self.key.namespace}/{self.key.name}"
-
-
-class Attachment(NamedTuple):
-    """The attachment of a route to one listener of a Gateway or ListenerSet, with the hosts that match both.
-
-    It is not served if older routes have all of its connections.
-    """
-
-    listener: str
-    hosts: tuple[str, ...]
-    is_served: bool = True
-
-
-class ConsumerPort(NamedTuple):
-    """A Service port as clients of another namespace see it."""
-
-    namespace: str
-    ref: PortRef
-
-
-class Link(NamedTuple):
-    """The relation of a route to one parent: its attachments to listeners, or the ports of a Service.
-
-    With a `refusal`, it has none of them. `note` is a finding that does not prevent the route from being accepted. With
-    `consumer`, the route applies to clients of this namespace only.
-    """
-
-    parent: Parent
-    attachments: tuple[Attachment, ...] = ()
-    ports: tuple[PortRef, ...] = ()
-    refusal: Finding | None = None
-    note: Finding | None = None
-    consumer: str = ""
-
-    def place(self, port: PortRef) -> ConsumerPort | PortRef:
-        """Return the place of the route at a Service port."""
-        return ConsumerPort(self.consumer, port) if self.consumer else port
-
-
-Place: TypeAlias = ListenerPlace | ConsumerPort | PortRef
-"""A listener, or a Service port for all clients or for those of a namespace."""
-
-
 class AttachedRoute(NamedTuple):
     """A route with its links, the statuses for its parents, and all findings about it, in order.
 
-    `entries` has the places and hostnames of a usable route; the hostname is empty at a Service port.
+    `entries` has the places and hostnames of a usable route; at a Service port, only TLSRoutes have hostnames.
     """
 
     route: CompiledRoute
@@ -210,7 +152,7 @@ def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> Att
     findings = [
         *route.findings,
         *route.faults,
-        *(finding for link in links for finding in (link.refusal, link.note) if finding),
+        *(finding for link in links for finding in (link.refusal, *link.notes) if finding),
     ]
     statuses = tuple(_status(parents, route, link) for link in links)
     entries = tuple(dict.fromkeys(_entries(links))) if route.usable else ()
@@ -221,7 +163,7 @@ def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
     for link in links:
         for attachment in link.attachments:
             yield from (((link.parent.key, attachment.listener), host) for host in attachment.hosts)
-        yield from ((link.place(port), "") for port in link.ports)
+        yield from ((link.place(port), name) for port in link.ports for name in link.names)
 
 
 def _parents(route: CompiledRoute) -> Iterator[Parent]:
@@ -248,7 +190,8 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
     for parent in _parents(route):
         kind = parent.key.group, parent.key.kind
         if kind == (SERVICE.group, SERVICE.kind):
-            yield _to_service(parents, route, parent)
+            exists = parent.name in parents.snapshot.services
+            yield to_service(route, parent, parents.ports.get(parent.name, ()), exists=exists)
         elif parent.key in parents.plans:
             yield _to_listeners(parents, route, parent)
         elif refused := parents.sets.get(parent.key, _NO_SET).refusal:
@@ -259,7 +202,7 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
 
 
 def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
-    conditions = route_conditions(route, link.refusal, (link.note,) if link.note else ())
+    conditions = route_conditions(route, link.refusal, link.notes)
     plans = parents.plans.get(link.parent.key, ())
     ports = {plan.listener.name: plan.listener.port for plan in plans if plan.served}
     hosts = {
@@ -350,43 +293,3 @@ def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, parent_namespace
     if namespaces.from_ != "Selector" or namespaces.selector is None:
         return False
     return selects(namespaces.selector, namespace_labels(snapshot, about.namespace))
-
-
-def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
-    """Attach a route to the ports of a Service. HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports."""
-    name, port = parent.name, parent.ref.port
-    if route.key.kind == "UDPRoute":
-        message = (
-            "a UDPRoute attaches to Gateways only, because sidecars do not redirect UDP: clients of the Service reach its pods "
-            "directly. Attach the route to a Gateway with a UDP listener, and let clients call that one"
-        )
-        return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, f"{parent.field}.kind", message))
-    if route.key.kind == "TLSRoute":
-        message = "a TLSRoute attaches to Gateways only; use a TCPRoute for all connections to a port of the Service"
-        return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, f"{parent.field}.kind", message))
-    offered = [(ref, protocol) for ref, protocol in parents.ports.get(name, ()) if port in {None, ref.port}]
-    fitting = tuple(ref for ref, protocol in offered if protocol.is_http is (route.connections is None))
-    if fitting:
-        note = _consumer_note(route, parent)
-        return Link(parent, ports=fitting, note=note, consumer=route.key.namespace if note else "")
-    related = (parent.key,) if name in parents.snapshot.services else ()
-    if not related:
-        message = f"Service {name} not found; create it or correct the name"
-    elif not offered:
-        message = f"Service {name} has no TCP port{f' {port}' if port else ''}; correct the port"
-    else:
-        spoken = ", ".join(f"{ref.port} ({protocol.value})" for ref, protocol in offered)
-        message = f"no port of Service {name} has a protocol for {route.key.kind}s: {spoken}; correct the appProtocol"
-    return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message, related))
-
-
-def _consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
-    """Return a finding if the route is in another namespace than its Service (a consumer route of GAMMA)."""
-    if parent.key.namespace == route.key.namespace:
-        return None
-    message = (
-        f"a route in namespace {route.key.namespace} for a Service in {parent.key.namespace} applies to clients in "
-        f"{route.key.namespace} that have a sidecar, in place of the Service's own routes; create it in namespace "
-        f"{parent.key.namespace} for all clients"
-    )
-    return Finding(route.key, Reason.CONSUMER_ROUTE, parent.field, message, (parent.key,))

@@ -136,7 +136,7 @@ def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]
 def all_routes(mesh: Mesh) -> Iterator[Route]:
     """Yield the routes of all Service ports and Gateway ports."""
     for table in mesh.all_tables:
-        yield from table.routes
+        yield from table.all_routes
     for port in mesh.gateways:
         for host in port.hosts.values():
             yield from host.routes

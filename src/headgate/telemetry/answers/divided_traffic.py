@@ -94,7 +94,7 @@ class DividedTraffic:
         if self._facts.compiled is None:
             return ()
         mesh = self._facts.compiled.mesh
-        of_services = [(table.ref.service, table.ref, route) for table in mesh.all_tables for route in table.routes]
+        of_services = [(table.ref.service, table.ref, route) for table in mesh.all_tables for route in table.all_routes]
         of_gateways = [
             (route.split.targets[0].ref.service, None, route)
             for port in mesh.gateways

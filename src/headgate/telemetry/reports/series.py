@@ -175,7 +175,7 @@ def _sent(node: str, attributes: Mapping[str, str]) -> Flow | None:
     requests in a tunnel are counted already.
     """
     cluster = attributes.get("cluster", "")
-    if cluster in ("", names.TUNNEL):
+    if not cluster or names.is_tunnel(cluster):
         return None
     is_copy = names.is_mirror(cluster)
     ref = parse_cluster(cluster)
