@@ -5,12 +5,28 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from msgspec import structs
+from tests.envoy.counting import ReportingRig
 from tests.envoy.outbound_rig import OutboundRig, RedirectedRig, TlsServer, redirection_skip_reason
+from tests.envoy.test_traffic_counts import exchange, server_that_answers
 from tests.make.objects import GATEWAY_API
 from tests.waiting import until
-from tests.wire import Address
+from tests.wire import Address, listens
 
-from headgate.model.routing import Mesh, Protocol, Route, ServerName, Split, Target
+from headgate.envoy import names as resource_names
+from headgate.envoy.view import Node
+from headgate.model.routing import (
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    ServerName,
+    Split,
+    Target,
+)
 from headgate.resources.meta import Key
 
 WEB = Address("10.98.0.1", 80)
@@ -94,6 +110,41 @@ def test_routes_by_server_name_can_come_and_go_while_a_tunnel_is_open(rig: Outbo
     until(lambda: servers["two"].plaintext == data, "the connection reaches the server of all names")
     rig.push(plain)
     assert rig.tunnel("web") == b"web\n"
+
+
+def test_a_connection_in_a_tunnel_counts_once_with_its_server(counting: ReportingRig) -> None:
+    """The tunnel's own series leads to no Service; a connection without a route counts as failed."""
+    server = server_that_answers(counting, b"welcome\n", after=b"db.example")
+    ref, origin = PortRef("default/web", counting.address.port), Key(GATEWAY_API, "TLSRoute", "default", "db")
+    route = Route(split=Split(targets=(Target(ref=ref, weight=1),)), name="0", origin=origin)
+    names = (ServerName(host="*"), ServerName(host="db.example", route=route))
+    mesh = Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=ref.service, address=counting.address.host, ports=(ref.port,)),),
+        tables=(RouteTable(ref=ref, routes=(), server_names=names, protocol=Protocol.TLS),),
+        endpoints=(
+            Endpoints(
+                ref=ref,
+                ready=(Endpoint(address=counting.address.host, port=server.port, workload="default/db-0"),),
+            ),
+        ),
+    )
+    proxy = Address(counting.address.host, counting.free().port)
+    counting.push(mesh, Node(id=counting.node.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    until(lambda: listens(proxy), "the listener")
+    target = f"web.default:{ref.port}"
+    assert [exchange(proxy, hello("db.example"), connect=target) for _ in range(3)] == [b"welcome\n"] * 3
+    assert exchange(proxy, hello("other.example"), connect=target) == b""
+    tunnel = resource_names.tunnel(resource_names.outbound(ref))
+    counts = {resource_names.rule(ref, origin, "0"): 3, tunnel: 4}
+    counting.reports.wait_for("mesh.connections", counts, "cluster")
+    counting.reports.wait_for("mesh.failed", {resource_names.outbound(ref): 1}, "cluster")
+
+
+@pytest.fixture
+def counting() -> Iterator[ReportingRig]:
+    with ReportingRig() as rig:
+        yield rig
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ def test_the_cluster_name_of_a_split_contains_the_called_service():
 def test_requests_without_a_service_and_tunnel_connections_are_left_out():
     assert flow_of("flagged", cluster="", pod="", code="404NR") is None
     assert flow_of("connections", cluster="tunnel", pod="") is None
+    assert flow_of("connections", cluster="tunnel/default/db/5432", pod="") is None
 
 
 def test_all_addresses_outside_the_mesh_are_one_destination():
