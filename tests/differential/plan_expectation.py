@@ -77,8 +77,9 @@ def treatments(meshes: Sequence[Mesh], sent: Sent) -> list[Treatment | list[int]
 
 
 def is_usual(sent: Sent) -> bool:
-    """Return whether plans are about a request: they assume that the SNI is the host of the request."""
-    return not sent.server_name or sent.server_name == sent.authority.partition(":")[0].lower()
+    """Return whether plans are about a request: its SNI is its host, and its headers are ASCII (docs/plan.md)."""
+    is_host = not sent.server_name or sent.server_name == sent.authority.partition(":")[0].lower()
+    return is_host and all(value.isascii() for _, value in sent.headers)
 
 
 def consumers_of(sent: Sent, meshes: Sequence[Mesh]) -> list[str]:
