@@ -49,7 +49,8 @@ def test_a_plan_names_each_request_that_is_treated_differently():
 
     each()
     assert seen["requests"]
-    assert seen["undecided"] * 50 < seen["classes"], seen
+    # A plan has no example of classes that only text outside ASCII fits (docs/plan.md), which worlds have expressions for.
+    assert seen["undecided"] * 20 < seen["classes"], seen
     _report("requests", seen)
 
 
