@@ -10,11 +10,13 @@ from aiohttp import ClientSession, CookieJar
 from playwright.async_api import expect
 from tests.browser import chromium, needs_chromium
 from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer
+from tests.make import objects
 
 from headgate.dashboard.local import Address, serving
 from headgate.dashboard.server import PageSettings
 
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+WEBSITE = objects.split("website", {"website-v1": 1}, name="website", namespace="")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 Login = Callable[[str], contextlib.AbstractAsyncContextManager[ClientSession]]
 
@@ -45,16 +47,6 @@ def review(verb: str) -> dict[str, Any]:
     return {**kind, "spec": {"resourceAttributes": attributes}}
 
 
-def split(name: str) -> dict[str, Any]:
-    """Return a TrafficSplit with one backend."""
-    return {
-        "apiVersion": "split.smi-spec.io/v1alpha4",
-        "kind": "TrafficSplit",
-        "metadata": {"name": name},
-        "spec": {"service": name, "backends": [{"service": f"{name}-v1", "weight": 1}]},
-    }
-
-
 async def test_a_caller_without_rights_gets_the_words_of_the_api_server(login: Login) -> None:
     async with login(UNPRIVILEGED) as browser:
         async with browser.get(SPLITS) as response:
@@ -68,7 +60,7 @@ async def test_a_write_of_the_page_is_the_callers_and_reaches_its_watch(login: L
     async with login(ADMIN) as browser, browser.get(f"{SPLITS}?watch=true") as watch:
         async with browser.post(REVIEWS, json=review("create")) as response:
             assert (await response.json())["status"]["allowed"]
-        async with browser.post(SPLITS, json=split("website")) as response:
+        async with browser.post(SPLITS, json=WEBSITE) as response:
             assert response.status == 201, await response.text()
         event = json.loads(await watch.content.readline())
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "website")
@@ -83,7 +75,7 @@ async def test_a_write_of_the_page_is_the_callers_and_reaches_its_watch(login: L
 async def test_a_reader_sees_what_it_may_and_is_not_offered_the_rest(cluster: KubeApiServer) -> None:
     """The reader may read TrafficSplits in one namespace, and nothing else."""
     cluster.namespace("readers")
-    cluster.make("/apis/split.smi-spec.io/v1alpha4/namespaces/readers/trafficsplits", split("website"))
+    cluster.make("/apis/split.smi-spec.io/v1alpha4/namespaces/readers/trafficsplits", WEBSITE)
     access = "/apis/rbac.authorization.k8s.io/v1/namespaces/readers"
     rule = {"apiGroups": ["split.smi-spec.io"], "resources": ["trafficsplits"], "verbs": ["get", "list", "watch"]}
     cluster.make(f"{access}/roles", {"metadata": {"name": "reader"}, "rules": [rule]})
