@@ -8,7 +8,7 @@ from tests.history.objects import contents, owned, website_split
 from tests.make.objects import service
 from tests.rollout.canaries import website_canary
 
-from headgate.history.records import content_of
+from headgate.history.records import content_of, object_in
 from headgate.history.restoration import manifest, restorations
 from headgate.resources.meta import Key
 from headgate.resources.registry import CANARY, SERVICE
@@ -69,6 +69,18 @@ def test_an_update_keeps_what_the_history_does_not_record() -> None:
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
     }
     assert found["status"] == stored["status"]
+
+
+def test_a_step_has_the_present_values_of_fields_that_are_not_restored() -> None:
+    """So a client shows and writes the same."""
+    present = contents(service("web", clusterIP="10.0.0.9", clusterIPs=["10.0.0.9"]))
+    past = contents(service("web", clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"], selector={"app": "web"}))
+    (updated,), (created,) = restorations(present, past), restorations({}, past)
+    assert updated.wanted
+    assert object_in(updated.wanted)["spec"]["clusterIP"] == "10.0.0.9"
+    assert object_in(updated.wanted)["spec"]["selector"] == {"app": "web"}
+    assert created.wanted
+    assert "clusterIP" not in object_in(created.wanted)["spec"]
 
 
 def test_an_earlier_request_to_a_rollout_is_not_made_again() -> None:

@@ -13,7 +13,7 @@ _RESTORED = ("labels", "annotations", "ownerReferences")
 
 
 class Restoration(Value, frozen=True, kw_only=True):
-    """A step to an earlier revision. `present` and `wanted` hold the object's contents, None without the object.
+    """A step to an earlier revision. `present` has the object's content, `wanted` the content to write; None without the object.
 
     `skipped` is the reason if the step is left out; empty if it is not.
     """
@@ -53,7 +53,8 @@ def _restoration(key: Key, present: bytes | None, past: bytes | None) -> Restora
     controllers = (controller_of(object_in(content)) for content in (present, past) if content)
     controller = next(filter(None, controllers), "")
     skipped = f"{controller} controls it" if controller else ""
-    return Restoration(verb=verb, key=key, present=present, wanted=past, skipped=skipped)
+    wanted = past and content_of(manifest(past, object_in(present) if present else None))
+    return Restoration(verb=verb, key=key, present=present, wanted=wanted, skipped=skipped)
 
 
 def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:

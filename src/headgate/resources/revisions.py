@@ -73,9 +73,9 @@ class RevisionList(AnswerList, frozen=True, kw_only=True):
 
 
 class RestorationStep(Answer, frozen=True, kw_only=True):
-    """A write that restores an object. `present` holds the object now, `wanted` the object at the revision; null without it.
+    """A write that restores an object. `present` holds the object now, `wanted` the object to write; null without it.
 
-    They have no status and no managedFields. `skip_message` says why the object must not be restored; it is empty if it is to be restored.
+    They have no status and no managedFields. Fields that are not restored have their present values in both. `skip_message` says why the object must not be restored; it is empty if it is to be restored.
     """
 
     verb: Literal["create", "update", "delete"]

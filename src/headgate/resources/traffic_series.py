@@ -12,10 +12,11 @@ ResponseClass: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^(
 
 
 class ResponseCount(Answer, frozen=True, kw_only=True):
-    """The number of requests whose responses are of a class."""
+    """The number of requests whose responses are of a class. `failure` is true if responses of this class count as failures."""
 
     response_class: ResponseClass
     count: int
+    failure: bool
 
 
 class TrafficPoint(Answer, frozen=True, kw_only=True):

@@ -81,7 +81,10 @@ async def test_points_have_the_exact_requests_of_an_object_and_of_each_backend(c
     first, second = series["points"]
     assert (first["startTime"], first["endTime"]) == ("2027-01-15T08:00:01.000Z", "2027-01-15T08:00:10.000Z")
     assert (first["requests"], first["failures"], second["requests"], second["failures"]) == (14, 1, 4, 0)
-    assert first["responses"] == [{"responseClass": "2xx", "count": 13}, {"responseClass": "5xx", "count": 1}]
+    assert first["responses"] == [
+        {"responseClass": "2xx", "count": 13, "failure": False},
+        {"responseClass": "5xx", "count": 1, "failure": True},
+    ]
     assert 10_000 <= first["p50Microseconds"] <= 11_000
     assert 240_000 <= first["p99Microseconds"] <= 260_000
     assert (second["copies"], second["failedCopies"]) == (2, 2)
@@ -115,7 +118,12 @@ async def test_points_have_denied_requests_client_errors_and_connections_apart(c
         "failedConnections": 4,
     }
     assert point["p50Microseconds"] is None
-    assert [response["responseClass"] for response in point["responses"]] == ["4xx", "denied", "grpc-14", "none"]
+    assert [(response["responseClass"], response["failure"]) for response in point["responses"]] == [
+        ("4xx", False),
+        ("denied", False),
+        ("grpc-14", True),
+        ("none", True),
+    ]
 
 
 async def test_a_time_without_counts_has_no_point_and_one_without_requests_has_zeros(

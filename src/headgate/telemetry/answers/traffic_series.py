@@ -10,7 +10,7 @@ from headgate.resources.traffic_series import BackendSeries, ResponseCount, Traf
 from headgate.telemetry.answers.answers import SHARES, Answers, Traffic
 from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.counters.blocks import StoredWindow, WindowCounts
-from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.counts import Counts, is_failure
 from headgate.telemetry.counters.flows import Flow
 from headgate.telemetry.counters.histogram import percentiles
 
@@ -108,5 +108,7 @@ def _point(start: float, end: float, counts: Counts, copies: Counts) -> TrafficP
         p50_microseconds=p50,
         p90_microseconds=p90,
         p99_microseconds=p99,
-        responses=tuple(ResponseCount(response_class=name, count=count) for name, count in counts.classes),
+        responses=tuple(
+            ResponseCount(response_class=name, count=count, failure=is_failure(name)) for name, count in counts.classes
+        ),
     )

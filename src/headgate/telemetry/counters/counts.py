@@ -159,6 +159,11 @@ def class_index(status: int, grpc: str = "") -> int:
     return _CLASS_INDEXES.get(f"{status // 100}xx", _CLASS_INDEXES[NO_RESPONSE])
 
 
+def is_failure(response_class: str) -> bool:
+    """Return whether responses of a class, such as `5xx` or `grpc-14`, count as failures."""
+    return _CLASS_INDEXES[response_class] in _FAILING
+
+
 def _total(counters: int) -> int:
     """Return the sum of all counters: in base 2^64, a number and the sum of its digits are equal modulo 2^64 - 1."""
     return counters % _ONE_COUNTER

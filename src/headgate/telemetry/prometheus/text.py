@@ -12,7 +12,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from headgate.telemetry.counters import counts, packed_counters
-from headgate.telemetry.counters.counts import NO_RESPONSE, Counts, class_index
+from headgate.telemetry.counters.counts import NO_RESPONSE, class_index
 from headgate.telemetry.counters.histogram import BOUNDS_US
 from headgate.telemetry.prometheus.totals import Labels, Total, Totals
 
@@ -127,7 +127,7 @@ def classification(response_class: str) -> str:
     """Return whether a response class is `success`, `failure` (D22) or `denied` by access rules."""
     if response_class == counts.DENIED:
         return counts.DENIED
-    return FAILURE if Counts.of({class_index_of(response_class): 1}).failure else SUCCESS
+    return FAILURE if counts.is_failure(response_class) else SUCCESS
 
 
 def _requests(total: Total) -> Iterator[Line]:
