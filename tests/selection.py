@@ -57,6 +57,8 @@ PROGRAMS = (
     "tests/cli/test_try_command.py",
     "tests/cli/test_wait.py",
     "tests/dashboard/test_page.py",
+    "tests/dashboard/test_page_history.py",
+    "tests/dashboard/test_page_restart.py",
     "tests/dashboard/test_page_views.py",
     "tests/dashboard/test_page_writes.py",
     "tests/envoy/test_draw.py",

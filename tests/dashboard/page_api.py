@@ -21,7 +21,7 @@ class PageApi:
     """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed.
 
     A PATCH merges its `spec` into the object of the path, as an API server does: with a new version and generation, and a conflict if the
-    body names another version.
+    body names another version. A write with `dryRun` changes nothing.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,8 @@ class PageApi:
         """Namespaces in which denied resources are allowed."""
         self.requested: list[str] = []
         self.written: list[tuple[str, str, Any]] = []
-        """The method, path and body of each request that is not a GET."""
+        """The method, path and body of each request that is not a GET, without dry runs."""
+        self.dry_runs: list[tuple[str, str, Any]] = []
         self.unwatched = asyncio.Event()
         """Set when the last watch ends."""
         self._watches: dict[str, set[asyncio.Queue[bytes | None]]] = {}
@@ -53,8 +54,9 @@ class PageApi:
             return await self._watch(request)
         if request.method != "GET":
             body = await request.json()
-            self.written.append((request.method, path, body))
-            if request.method == "PATCH":
+            is_dry_run = "dryRun" in request.query or (request.method == "DELETE" and "dryRun" in body)
+            (self.dry_runs if is_dry_run else self.written).append((request.method, path, body))
+            if request.method == "PATCH" and not is_dry_run:
                 return self._patch(path, body)
         return web.json_response(self.objects[path])
 
@@ -115,6 +117,22 @@ def changed(obj: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
     metadata = obj["metadata"]
     version = {"resourceVersion": str(int(metadata["resourceVersion"]) + 1), "generation": metadata["generation"] + 1}
     return {**obj, "metadata": metadata | version, "spec": obj["spec"] | spec}
+
+
+def no_differences() -> dict[str, Any]:
+    """Return a Plan whose change has no effect."""
+    names = (
+        "lost",
+        "gained",
+        "requests",
+        "tls",
+        "unreachable",
+        "findings",
+        "departures",
+        "clientCertificates",
+        "gateways",
+    )
+    return {"status": {"differences": {name: [] for name in names}, "revisionMessage": ""}}
 
 
 def mesh_status(**changes: Any) -> dict[str, Any]:

@@ -120,6 +120,12 @@ async def test_a_caller_with_rights_in_one_namespace_is_offered_its_views(
     await expect(links).to_have_text(["Overview", "Splits", "Rollouts", *views.values()])
 
 
+def classes(requests: int, failures: int) -> list[dict[str, Any]]:
+    """Return the responses of a point: all of them successes but for failures and five denied ones."""
+    numbers = {"2xx": requests - failures - 5, "denied": 5, "grpc-14": failures}
+    return [{"responseClass": name, "count": count, "failure": name == "grpc-14"} for name, count in numbers.items()]
+
+
 def series() -> dict[str, Any]:
     """Return a TrafficSeries of two backends: 10 s with counts, 10 s without, then 10 s with counts, after a change of the weights."""
     counts = {"connections": 0, "failedConnections": 0, "deniedConnections": 0}
@@ -128,7 +134,7 @@ def series() -> dict[str, Any]:
     def points(first: int, second: int, failures: int) -> list[dict[str, Any]]:
         return [
             {"startTime": f"2026-01-01T00:00:{start}Z", "endTime": f"2026-01-01T00:00:{end}Z", "requests": requests}
-            | {"failures": failures, "denied": 0}
+            | {"failures": failures, "denied": 5, "responses": classes(requests, failures)}
             | counts
             | latencies
             for start, end, requests in (("00", "10", first), ("20", "30", second))
@@ -166,20 +172,41 @@ async def test_a_service_shows_its_traffic_by_backend_and_the_weights_that_chang
     serve_service(opened.api)
     await opened.open("/service/shop/website")
     for title, text in (
+        ("Weights", "website-v1 90 %, website-v2 10 %"),
         ("Requests a second", "website-v1 15, website-v2 5"),
-        ("Success", "website-v1 100 %, website-v2 80 %"),
+        ("Responses a second by class", "2xx 18.5, denied 0.5, gRPC 14 (failure) 1"),
+        ("Success", "website-v1 100 %, website-v2 77.8 %"),
         ("Latency", "p50 1 ms, p90 2 ms, p99 9 ms"),
+        ("Latency by backend, p99", "website-v1 9 ms, website-v2 9 ms"),
     ):
         plot = page.get_by_role("img", name=f"{title}: {text}")
         await expect(plot.locator("canvas")).to_be_visible()
     await expect(page.get_by_text("headgate has no counts from 00:00:10 to 00:00:20")).to_be_visible()
-    await page.get_by_text("Weights in this time").click()
-    await expect(page.get_by_role("listitem").filter(has_text="website-v1 90, website-v2 10")).to_be_visible()
+    await expect(page.get_by_text("2xx 270, denied 10, gRPC 14 (failure) 20")).to_be_visible()
 
     callers = page.get_by_role("region", name="Callers").locator("tbody tr")
     await expect(callers).to_have_text(["client (shop)10/s85 %10.5 ms!100yes"])
     await expect(page.get_by_role("link", name="TrafficSplit shop/website")).to_be_visible()
     await expect(page.get_by_text("Service shop/gone not found; create it")).to_be_visible()
+
+
+async def test_a_service_that_selects_no_pod_shows_the_responses_of_its_backends_and_those_without_one(
+    opened: OpenPage,
+) -> None:
+    """Its own points have only the requests that no backend received."""
+    serve_service(opened.api)
+    answer = series()
+    for point in answer["status"]["points"]:
+        responses = [{"responseClass": "5xx", "count": 10, "failure": True}]
+        point |= {"requests": 10, "failures": 10, "denied": 0, "responses": responses}
+    opened.api.objects[f"{INSPECT}/namespaces/shop/trafficseries/service.website"] = answer
+    await opened.open("/service/shop/website")
+    title = "Responses a second by class"
+    for name in (
+        f"{title}, from its backends: 2xx 18, denied 1, gRPC 14 (failure) 1",
+        f"{title}, from its own pods or without a backend: 5xx (failure) 1",
+    ):
+        await expect(opened.page.get_by_role("img", name=name)).to_be_visible()
 
 
 async def test_a_time_without_counts_is_a_gap_in_the_lines_of_a_plot(opened: OpenPage) -> None:
@@ -210,6 +237,6 @@ async def test_axe_finds_no_violation_in_a_service(opened: OpenPage, scheme: Any
     serve_service(opened.api)
     await opened.page.emulate_media(color_scheme=scheme)
     await opened.open("/service/shop/website")
-    await expect(opened.page.locator("canvas")).to_have_count(3)
+    await expect(opened.page.locator("canvas")).to_have_count(6)
     await expect(opened.page.get_by_role("region", name="Callers")).to_be_visible()
     await assert_accessible(opened.page)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage
-from tests.dashboard.page_api import INSPECT, PageApi, changed
+from tests.dashboard.open_page import MESH, OpenPage
+from tests.dashboard.page_api import INSPECT, PageApi, changed, no_differences
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
@@ -26,18 +26,7 @@ def serve_split(api: PageApi, **weights: int) -> dict[str, Any]:
         "metadata": {"uid": "1", "namespace": "shop", "name": "website", "resourceVersion": "1", "generation": 1},
         "spec": {"service": "website", "backends": backends(**weights)},
     }
-    names = (
-        "lost",
-        "gained",
-        "requests",
-        "tls",
-        "unreachable",
-        "findings",
-        "departures",
-        "clientCertificates",
-        "gateways",
-    )
-    api.objects[PLANS] = {"status": {"differences": {name: [] for name in names}, "revisionMessage": ""}}
+    api.objects[PLANS] = no_differences()
     replace(api, SPLITS, split)
     return split
 
@@ -102,6 +91,7 @@ async def test_a_double_click_on_promote_promotes_one_step(opened: OpenPage) -> 
     await promote.dblclick(force=True)  # as a user does: also while the button is disabled
     await expect(promote).to_be_disabled()
     await expect(page.get_by_role("button", name="Abort")).to_be_disabled()
+    await expect(page.get_by_text("Further ones follow when headgate has acted on it.")).to_be_visible()
 
     canary = api.objects[f"{CANARIES}/website"]
     replace(api, CANARIES, canary)  # the controller has not observed the request
@@ -131,3 +121,34 @@ async def test_a_failed_write_says_that_it_was_not_written_and_is_not_repeated(o
     await expect(page.get_by_role("alert").last).to_have_text(
         f"The change was not written{SPLITS}/website is not available"
     )
+
+
+async def test_actions_that_stay_disabled_say_that_no_control_plane_answers(opened: OpenPage) -> None:
+    page, api = opened.page, opened.api
+    promoted = {"type": "Promoted", "status": "False", "reason": "Progressing", "message": "", "observedGeneration": 1}
+    canary: dict[str, Any] = {
+        "metadata": {"uid": "1", "namespace": "shop", "name": "website", "resourceVersion": "1", "generation": 1},
+        "spec": {"service": "website", "analysis": {"canary": "v2"}},
+        "status": {"observedGeneration": 1, "step": 1, "stepCount": 3, "canaryShare": "10 %", "conditions": [promoted]},
+    }
+    replace(api, CANARIES, canary)
+    api.errors[MESH] = 503
+    await opened.open("/rollouts/shop/website")
+    await page.get_by_role("button", name="Promote").click()
+    await expect(page.get_by_role("status").filter(has_text="No control plane answers")).to_contain_text(
+        f"{MESH} is not available The action stays written until one runs."
+    )
+
+
+async def test_the_evidence_of_a_rollout_fits_a_phone(opened: OpenPage) -> None:
+    criteria = [{"name": "success-rate-of-all-requests", "rollBack": "48%", "promote": "100%"}]
+    canary: dict[str, Any] = {
+        "metadata": {"uid": "1", "namespace": "shop", "name": "website", "resourceVersion": "1", "generation": 1},
+        "spec": {"service": "website", "analysis": {"canary": "v2"}},
+        "status": {"step": 1, "stepCount": 3, "canaryShare": "10 %", "criteria": criteria},
+    }
+    replace(opened.api, CANARIES, canary)
+    await opened.page.set_viewport_size({"width": 390, "height": 800})
+    await opened.open("/rollouts/shop/website")
+    await expect(opened.page.get_by_role("region", name="Evidence for website")).to_be_visible()
+    assert await opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -92,3 +92,26 @@ async def test_the_page_lists_each_proxy(mesh: RunningMesh, page: Page) -> None:
     rows = page.get_by_role("table", name="Proxies").locator("tbody tr")
     await expect(rows).to_have_count(len(proxies(mesh.ready["dashboard"])))
     await expect(rows.filter(has_text="gateway").filter(has_text="headgate-system")).to_contain_text("in sync")
+
+
+@needs_chromium
+async def test_a_rollback_on_the_page_restores_an_object_and_is_undone(
+    mesh: RunningMesh, namespace: str, page: Page
+) -> None:
+    def weights() -> list[int]:
+        split = json.loads(mesh.kubectl("get", "trafficsplit", "website", "-n", namespace, "-o", "json"))
+        return [backend["weight"] for backend in split["spec"]["backends"]]
+
+    await page.goto(mesh.ready["dashboard"].partition("?")[0] + f"#/history?namespace={namespace}")
+    mesh.apply(split_manifest("website", "website", {"v1": 90, "v2": 10}), namespace=namespace)
+    await expect(page.get_by_text(f"TrafficSplit {namespace}/website created")).to_be_visible()
+    mesh.apply(split_manifest("website", "website", {"v1": 50, "v2": 50}), namespace=namespace)
+    changed = page.get_by_role("listitem").filter(has_text="weight 90 → 50")
+    await changed.get_by_role("button", name="What would a rollback to before it write?").click()
+    await page.get_by_role("button", name="Roll back to revision").click()
+    restored = page.get_by_text(f"Restored: TrafficSplit {namespace}/website.")
+    await expect(restored).to_be_visible()
+    assert weights() == [90, 10]
+    await page.get_by_role("button", name="Undo the rollback").click()
+    await expect(restored).to_have_count(0)
+    assert weights() == [50, 50]

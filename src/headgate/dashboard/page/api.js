@@ -7,6 +7,12 @@ export const INSPECT = "/apis/inspect.headgate.dev/v1beta1";
 /** Whether the server has another version of the page than this one. A reload shows it. */
 export const outdated = signal(false);
 
+/**
+ * Why requests do not reach the API: `session`: headgate has started again since this browser opened the URL with the token. `server`: nothing
+ * listens at the page's address.
+ */
+export const lost = signal(/** @type {"" | "session" | "server"} */ (""));
+
 const OWN_DIGEST = new URL(import.meta.url).pathname.split("/")[2] ?? "";
 
 /** An error response of the API, or no response (`status` 0). */
@@ -55,10 +61,12 @@ export async function send(
     });
   } catch (error) {
     if (abort?.aborted) throw error;
+    lost.value = "server";
     throw new ApiError(0, "The server of this page does not respond. Is headgate still running?");
   }
   const digest = response.headers.get("headgate-page");
   if (digest && digest !== OWN_DIGEST) outdated.value = true;
+  lost.value = !digest && response.status === 401 ? "session" : ""; // the API server's own 401 has the digest
   if (!response.ok) throw await errorOf(response);
   return response;
 }

@@ -1,8 +1,8 @@
 /** The frame of the page: heading, navigation, notices, and the view at the current place. */
 
-import { outdated } from "./api.js";
+import { lost, outdated } from "./api.js";
 import { linkTo, place } from "./location.js";
-import { Empty, StaleNotice } from "./parts/states.js";
+import { Empty, LostNotice, StaleNotice } from "./parts/states.js";
 import { oldestStale } from "./readings.js";
 import { mayInShown } from "./rights.js";
 import { html, render } from "./vendor/htm-preact.js";
@@ -34,6 +34,7 @@ function Notices() {
         </div>`
         : null
     }
+    ${lost.value ? html`<${LostNotice} />` : null}
     ${stale ? html`<${StaleNotice} reading=${stale} />` : null}
   </div>`;
 }

@@ -1,6 +1,6 @@
 /** The objects of users, under the caller's own rights: their paths, and writes of them. */
 
-import { send } from "./api.js";
+import { ApiError, request, send } from "./api.js";
 
 /** @typedef {{group: string, version: string, resource: string}} ResourceType */
 
@@ -16,7 +16,31 @@ export const CANARIES = { group: "headgate.dev", version: "v1beta1", resource: "
  */
 export function objectPath({ group, version, resource }, namespace = "", name = "") {
   const place = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
-  return `/apis/${group}/${version}${place}/${resource}${name ? `/${encodeURIComponent(name)}` : ""}`;
+  return `${group ? `/apis/${group}` : "/api"}/${version}${place}/${resource}${name ? `/${encodeURIComponent(name)}` : ""}`;
+}
+
+/** @type {Map<string, Promise<any>>} the lists of resources, by the path of their group and version */
+const discovered = new Map();
+
+/**
+ * Return the resource type of an object, as the API server lists it. Throws ApiError.
+ *
+ * @param {{object: import("./types.js").Ref, present: Record<string, any> | null, wanted: Record<string, any> | null}} step
+ * @returns {Promise<ResourceType>}
+ */
+export async function typeOf({ object: { kind }, present, wanted }) {
+  const [version = "", group = ""] = String((present ?? wanted)?.apiVersion)
+    .split("/")
+    .reverse();
+  const path = group ? `/apis/${group}/${version}` : `/api/${version}`;
+  const list = discovered.get(path) ?? request(path);
+  discovered.set(path, list);
+  list.catch(() => discovered.delete(path));
+  /** @type {{name: string, kind: string}[]} */
+  const resources = (await list).resources;
+  const resource = resources.find((candidate) => candidate.kind === kind && !candidate.name.includes("/"));
+  if (!resource) throw new ApiError(404, `the API server has no resource of the kind ${kind} in ${path}`);
+  return { group, version, resource: resource.name };
 }
 
 /**
@@ -25,14 +49,18 @@ export function objectPath({ group, version, resource }, namespace = "", name = 
  *
  * @param {string} path
  * @param {Record<string, unknown>} fields
- * @param {string} resourceVersion empty: whatever version the object has
+ * @param {string} [resourceVersion] empty: whatever version the object has
+ * @param {Record<string, string>} [query]
  * @returns {Promise<{object: any, warnings: string[]}>}
  */
-export async function merge(path, fields, resourceVersion = "") {
+export async function merge(path, fields, resourceVersion = "", query = {}) {
   const response = await send(path, {
     method: "PATCH",
     contentType: "application/merge-patch+json",
-    body: { ...fields, ...(resourceVersion ? { metadata: { resourceVersion } } : {}) },
+    body: resourceVersion
+      ? { ...fields, metadata: { .../** @type {{}} */ (fields.metadata), resourceVersion } }
+      : fields,
+    query,
   });
   return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };
 }

@@ -105,11 +105,14 @@
  * @property {number | null} p50Microseconds
  * @property {number | null} p90Microseconds
  * @property {number | null} p99Microseconds
+ * @property {ResponseCount[]} responses
+ * @typedef {{responseClass: string, count: number, failure: boolean}} ResponseCount
+ * @typedef {{object: Ref, recordTime: string | null, revision: number, backends: {service: string, weight: number}[]}} WeightChange
  * @typedef {object} TrafficSeriesStatus
  * @property {number} stepMilliseconds
  * @property {TrafficPoint[]} points
  * @property {{service: string, points: TrafficPoint[]}[]} backends
- * @property {{object: Ref, recordTime: string | null, revision: number, backends: {service: string, weight: number}[]}[]} weights
+ * @property {WeightChange[]} weights
  * @property {string[]} messages
  *
  * @typedef {{numerator: number, denominator: number}} Share

@@ -1,14 +1,45 @@
 /** What a change does, in the words of `headgate plan`: moved requests, gained and lost access, further effects. */
 
+import { answered, INSPECT } from "../api.js";
 import { digits, refName } from "../units.js";
 import { html } from "../vendor/htm-preact.js";
+import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { Badge } from "./badge.js";
 import { Failed, Loading } from "./states.js";
 
 /**
  * @typedef {import("../types.js").Differences} Differences
  * @typedef {{status: {differences: Differences, revisionMessage: string} | null, error: import("../api.js").ApiError | null}} PlanAnswer
+ * @typedef {{objects: Record<string, unknown>[], deleted?: import("../types.js").Ref[]}} Change the objects to apply, and those to delete
  */
+
+const DELAY_MS = 300;
+
+/**
+ * Return the plan of a change, once the user stops to edit it.
+ *
+ * @param {Change | null} change null without a change
+ * @param {number} [generation] that of the changed object, whose other fields belong to the plan
+ * @returns {PlanAnswer}
+ */
+export function usePlan(change, generation = 0) {
+  const [answer, setAnswer] = useState(/** @type {PlanAnswer} */ ({ status: null, error: null }));
+  useEffect(() => {
+    setAnswer({ status: null, error: null });
+    if (!change) return;
+    const abort = new AbortController();
+    const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: change };
+    const timer = setTimeout(async () => {
+      const next = await answered(`${INSPECT}/plans`, { method: "POST", body, signal: abort.signal });
+      if (!abort.signal.aborted) setAnswer(next);
+    }, DELAY_MS);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [JSON.stringify(change), generation]);
+  return answer;
+}
 
 /** @param {{answer: PlanAnswer}} properties */
 export function PlanView({ answer: { status, error } }) {

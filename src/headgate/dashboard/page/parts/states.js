@@ -1,7 +1,9 @@
 /** The states of a view without what it should show: loading, empty, failed; and the notice of a value that is not current. */
 
+import { lost } from "../api.js";
 import { duration } from "../units.js";
 import { html } from "../vendor/htm-preact.js";
+import { Command } from "./command.js";
 import { now } from "./time.js";
 
 /**
@@ -52,7 +54,23 @@ export function Read({ reading, what, children }) {
 export function StaleNotice({ reading }) {
   return html`<div class="notice warning" role="status">
     <strong>Not current.</strong> The page shows the state of ${duration(now.value - reading.updated)} ago and reconnects by itself.
-    ${" "}${reading.error?.message ?? ""}
+    ${" "}${lost.value ? "" : (reading.error?.message ?? "")}
+  </div>`;
+}
+
+/** Say what to do when requests do not reach the API, with the command that does it. */
+export function LostNotice() {
+  const { context = "" } = document.documentElement.dataset;
+  const words = ["headgate", "dashboard", ...(context ? ["--context", context] : [])];
+  return html`<div class="notice warning" role="status">
+    ${
+      lost.value === "session"
+        ? html`<strong>headgate has started again.</strong> Its page needs the URL of this start once: run the command. This page continues when
+          the URL is open in another tab of this browser.`
+        : html`<strong>headgate does not respond.</strong> Start it again if it was stopped${context ? "" : html` (<code>headgate up</code>)`}, then run
+          the command. If the new page has this address, this one continues.`
+    }
+    <${Command} words=${words} />
   </div>`;
 }
 

@@ -1,32 +1,46 @@
-/** A plot of lines over time, with marks for changes. The pointer or the arrow keys show the values at a time. */
+/** A plot of lines over time, with marks for changes. The pointer shows the values at a time, in all plots of the page. */
 
 import { html } from "../vendor/htm-preact.js";
-import { useEffect, useRef } from "../vendor/preact-hooks.js";
+import { useEffect, useRef, useState } from "../vendor/preact-hooks.js";
 import UPlot from "../vendor/uplot.js";
 
 /**
  * @typedef {import("./series.js").Columns} Columns
- * @typedef {{time: number, text: string}} Mark a change at a time in seconds
+ * @typedef {{time: number, isCurrent: boolean}} PlotMark a line at a time in seconds
+ * @typedef {object} Frame what all plots of a view have in common
+ * @property {[from: number, to: number]} range seconds since the epoch
+ * @property {PlotMark[]} marks
+ * @property {(from: number, to: number) => void} onZoom
+ * @property {(time: number) => void} onMark the pointer is at the mark of this time
+ * @typedef {(value: number | null) => string} Format
  */
 
 const HEIGHT = 180;
+/** The space beside the lines in pixels: the values of the axis, and half a label of a time. */
+export const MARGIN = { left: 64, right: 24 };
+const NEAR_PX = 6;
 const COLORS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
 const DASHES = [[], [6, 3], [2, 3], [10, 3, 2, 3], [1, 2], [8, 2]];
 
 /**
- * @param {{title: string, columns: Columns, marks: Mark[], format: (value: number | null) => string, isShare?: boolean,
- *   onZoom: (from: number, to: number) => void}} properties a share has at most 100 %, and at least one percent is shown
+ * @param {{title: string, columns: Columns, format: Format, frame: Frame, isShare?: boolean, isStepped?: boolean}} properties a share is at
+ *   most 100 %, and at least one percent is shown; a stepped line keeps a value until the next one
  */
-export function Plot({ title, columns, marks, format, isShare = false, onZoom }) {
-  const frame = useRef(/** @type {HTMLDivElement | null} */ (null));
+export function Plot({ title, columns, format, frame, isShare = false, isStepped = false }) {
+  const place = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {UPlot | null} */ (null));
-  const shown = useRef({ marks, onZoom });
-  shown.current = { marks, onZoom };
+  const shown = useRef(frame);
+  shown.current = frame;
+  const scheme = useScheme();
   const labels = columns.lines.map(({ label }) => label).join("\n");
   useEffect(() => {
-    const element = frame.current;
+    const element = place.current;
     if (!element) return;
-    const made = new UPlot(optionsOf({ columns, format, isShare }, element, shown), dataOf(columns), element);
+    const made = new UPlot(
+      optionsOf({ columns, format, isShare, isStepped }, element, shown),
+      dataOf(columns),
+      element,
+    );
     plot.current = made;
     const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
     resized.observe(element);
@@ -35,12 +49,26 @@ export function Plot({ title, columns, marks, format, isShare = false, onZoom })
       made.destroy();
       plot.current = null;
     };
-  }, [labels]);
-  useEffect(() => plot.current?.setData(dataOf(columns)), [columns, marks]);
+  }, [labels, scheme]);
+  useEffect(() => plot.current?.setData(dataOf(columns)), [columns, frame.range[0], frame.range[1]]);
+  useEffect(() => plot.current?.redraw(false), [frame.marks]);
   return html`<figure class="plot">
     <figcaption>${title}</figcaption>
-    <div ref=${frame} role="img" aria-label=${`${title}: ${summaryOf(columns, format)}`}></div>
+    <div ref=${place} role="img" aria-label=${`${title}: ${summaryOf(columns, format)}`}></div>
   </figure>`;
+}
+
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+
+/** Return the color scheme: a canvas has the colors of the time at which it was drawn. */
+function useScheme() {
+  const [isDark, setDark] = useState(DARK.matches);
+  useEffect(() => {
+    const update = () => setDark(DARK.matches);
+    DARK.addEventListener("change", update);
+    return () => DARK.removeEventListener("change", update);
+  }, []);
+  return isDark ? "dark" : "light";
 }
 
 /**
@@ -55,7 +83,7 @@ function dataOf({ times, lines }) {
  * Return the last values of a plot, for readers who do not see it.
  *
  * @param {Columns} columns
- * @param {(value: number | null) => string} format
+ * @param {Format} format
  */
 export function summaryOf({ lines }, format) {
   return lines
@@ -64,33 +92,28 @@ export function summaryOf({ lines }, format) {
 }
 
 /**
- * @param {{columns: Columns, format: (value: number | null) => string, isShare: boolean}} plot
+ * @param {{columns: Columns, format: Format, isShare: boolean, isStepped: boolean}} plot
  * @param {HTMLElement} element
- * @param {{current: {marks: Mark[], onZoom: (from: number, to: number) => void}}} shown
+ * @param {{current: Frame}} shown
  * @returns {UPlot.Options}
  */
-function optionsOf({ columns, format, isShare }, element, shown) {
+function optionsOf({ columns, format, isShare, isStepped }, element, shown) {
   const color = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name).trim();
   const axis = { stroke: color("--text-quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
-  const value = (/** @type {unknown} */ _plot, /** @type {number | null} */ number) => format(number);
+  const range = isStepped ? percents : isShare ? upperShare : rangeOf;
   return {
     width: element.clientWidth || 600,
     height: HEIGHT,
-    cursor: { drag: { x: true, y: false } },
-    scales: { y: { range: (_plot, least, most) => (isShare ? [Math.min(99, least ?? 99), 100.05] : rangeOf(most)) } },
-    axes: [axis, { ...axis, size: 64, values: (_plot, ticks) => ticks.map((tick) => format(tick)) }],
-    series: [
-      {},
-      ...columns.lines.map(({ label }, index) => ({
-        label,
-        value,
-        stroke: color(COLORS[index % COLORS.length] ?? ""),
-        dash: DASHES[index % DASHES.length] ?? [],
-        width: 2,
-      })),
-    ],
+    padding: [8, MARGIN.right, 0, 0],
+    cursor: { drag: { x: true, y: false }, sync: { key: "plots" } },
+    scales: { x: { range: () => shown.current.range }, y: { range: (_plot, least, most) => range(least, most) } },
+    axes: [axis, { ...axis, size: MARGIN.left, values: (_plot, ticks) => ticks.map((tick) => format(tick)) }],
+    series: [{}, ...columns.lines.map(({ label }, index) => lineOf(label, index, { color, format, isStepped }))],
     hooks: {
-      draw: [(made) => drawMarks(made, shown.current.marks, color("--text-quiet"))],
+      draw: [
+        (made) => drawMarks(made, shown.current.marks, { line: color("--text-quiet"), current: color("--accent") }),
+      ],
+      setCursor: [(made) => pointAtMark(made, shown.current)],
       setSelect: [
         (made) => {
           const { left, width } = made.select;
@@ -103,26 +126,73 @@ function optionsOf({ columns, format, isShare }, element, shown) {
 }
 
 /**
+ * Lines differ by their dashes too, not by the color alone.
+ *
+ * @param {string} label
+ * @param {number} index
+ * @param {{color: (name: string) => string, format: Format, isStepped: boolean}} style
+ * @returns {UPlot.Series}
+ */
+function lineOf(label, index, { color, format, isStepped }) {
+  const stepped = isStepped ? UPlot.paths.stepped?.({ align: 1 }) : undefined;
+  const turn = Math.floor(index / COLORS.length);
+  return {
+    label,
+    value: (_plot, number) => format(number),
+    stroke: color(COLORS[index % COLORS.length] ?? ""),
+    dash: DASHES[(index + turn) % DASHES.length] ?? [],
+    width: 2,
+    ...(stepped ? { paths: stepped } : {}),
+  };
+}
+
+/**
+ * @param {UPlot} plot
+ * @param {Frame} frame
+ */
+function pointAtMark(plot, { marks, onMark }) {
+  const left = plot.cursor.left ?? -1;
+  if (left < 0) return;
+  const near = marks.find(({ time }) => Math.abs(plot.valToPos(time, "x") - left) <= NEAR_PX);
+  if (near) onMark(near.time);
+}
+
+/**
+ * @param {number | null} least
+ * @returns {[number, number]}
+ */
+function upperShare(least) {
+  return [Math.min(99, least ?? 99), 100.05];
+}
+
+/** @returns {[number, number]} */
+function percents() {
+  return [0, 100.5];
+}
+
+/**
+ * @param {number | null} _least
  * @param {number | null} most
  * @returns {[number, number]}
  */
-function rangeOf(most) {
+function rangeOf(_least, most) {
   return [0, Math.max(1, (most ?? 0) * 1.05)];
 }
 
 /**
  * @param {UPlot} plot
- * @param {Mark[]} marks
- * @param {string} color
+ * @param {PlotMark[]} marks
+ * @param {{line: string, current: string}} colors
  */
-function drawMarks(plot, marks, color) {
+function drawMarks(plot, marks, { line, current }) {
   const { ctx, bbox } = plot;
   ctx.save();
-  ctx.strokeStyle = color;
-  ctx.setLineDash([4, 4]);
-  for (const { time } of marks) {
+  for (const { time, isCurrent } of marks) {
     const x = Math.round(plot.valToPos(time, "x", true)) + 0.5;
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = isCurrent ? current : line;
+    ctx.lineWidth = isCurrent ? 3 : 1;
+    ctx.setLineDash(isCurrent ? [] : [4, 4]);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);

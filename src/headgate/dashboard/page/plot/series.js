@@ -1,6 +1,6 @@
 /**
  * Points of a TrafficSeries as columns of a plot: times in seconds, and a value or null for each line.
- * @import { TrafficPoint, TrafficSeriesStatus } from "../types.js"
+ * @import { ResponseCount, TrafficPoint, TrafficSeriesStatus } from "../types.js"
  */
 
 import { outcome } from "../outcome.js";
@@ -61,6 +61,132 @@ export function latencies({ points, stepMilliseconds }) {
       line("p99", ({ p99Microseconds }) => p99Microseconds),
     ],
   };
+}
+
+/**
+ * Return the p99 of each backend that answered, in milliseconds; no lines with fewer than two of them.
+ *
+ * @param {TrafficSeriesStatus} status
+ * @returns {Columns}
+ */
+export function backendLatencies({ points, backends, stepMilliseconds }) {
+  const times = timesOf(points, stepMilliseconds);
+  const value = (/** @type {TrafficPoint} */ { p99Microseconds }) => milliseconds(p99Microseconds);
+  const lines = backends.map(({ service, points: own }) => ({ label: service, values: aligned(times, own, value) }));
+  return { times, lines: lines.length > 1 ? lines : [] };
+}
+
+/**
+ * Return the points whose responses a Service shows, with a title. Its own points have what its pods received, and the requests that no pod
+ * received. If they have fewer requests than its backends, it does not select the pods of these: then both are shown, and nothing twice.
+ *
+ * @param {TrafficSeriesStatus} status
+ * @returns {{title: string, points: TrafficPoint[]}[]}
+ */
+export function responseSets({ points, backends }) {
+  const title = "Responses a second by class";
+  const answers = backends.flatMap((backend) => backend.points);
+  if (requestsOf(points) >= requestsOf(answers)) return [{ title, points }];
+  const sets = [
+    { title: `${title}, from its backends`, points: answers },
+    { title: `${title}, from its own pods or without a backend`, points },
+  ];
+  return sets.filter((set) => responseTotals(set.points).length > 0);
+}
+
+/** @param {TrafficPoint[]} points */
+function requestsOf(points) {
+  return points.reduce((sum, { requests }) => sum + requests, 0);
+}
+
+/**
+ * Return the responses a second of each class in points, of which several can have the same time; no lines without requests.
+ *
+ * @param {TrafficPoint[]} counted
+ * @param {TrafficSeriesStatus} status
+ * @returns {Columns}
+ */
+export function responses(counted, { points, stepMilliseconds }) {
+  const times = timesOf(points, stepMilliseconds);
+  const lines = responseTotals(counted).map(({ responseClass, failure }) => {
+    /** @type {Map<number, number>} */
+    const sums = new Map();
+    for (const point of counted) {
+      const count = point.responses.find((response) => response.responseClass === responseClass)?.count ?? 0;
+      sums.set(timeOf(point), (sums.get(timeOf(point)) ?? 0) + count);
+    }
+    const value = (/** @type {TrafficPoint} */ point) => (sums.get(timeOf(point)) ?? 0) / Math.max(secondsOf(point), 1);
+    return { label: classLabel(responseClass, failure), values: aligned(times, points, value) };
+  });
+  return { times, lines };
+}
+
+/**
+ * Return the responses of each class in all points: those that are no failures first.
+ *
+ * @param {TrafficPoint[]} points
+ * @returns {ResponseCount[]}
+ */
+export function responseTotals(points) {
+  /** @type {Map<string, ResponseCount>} */
+  const totals = new Map();
+  for (const { responses: counted } of points) {
+    for (const { responseClass, count, failure } of counted) {
+      const sum = (totals.get(responseClass)?.count ?? 0) + count;
+      totals.set(responseClass, { responseClass, count: sum, failure });
+    }
+  }
+  const order = (/** @type {ResponseCount} */ { responseClass, failure }) => `${failure ? 1 : 0} ${responseClass}`;
+  return [...totals.values()].sort((left, right) => order(left).localeCompare(order(right), "en", { numeric: true }));
+}
+
+/**
+ * @param {string} responseClass
+ * @param {boolean} failure
+ */
+export function classLabel(responseClass, failure) {
+  const name = responseClass === "none" ? "no response" : responseClass.replace("grpc-", "gRPC ");
+  return failure ? `${name} (failure)` : name;
+}
+
+/**
+ * Return the shares that TrafficSplits give to their backends, in percent, from the start of a range to its end; no lines without a split.
+ *
+ * @param {TrafficSeriesStatus} status
+ * @param {[from: number, to: number]} range seconds since the epoch
+ * @returns {Columns}
+ */
+export function weights({ weights: changes }, [from, to]) {
+  const timed = changes.map((change) => ({ ...change, time: Math.max(from, secondsAt(change.recordTime, from)) }));
+  const times = [...new Set([from, ...timed.map(({ time }) => time), to])].sort((left, right) => left - right);
+  const splits = [...new Set(changes.map(({ object }) => object.name))];
+  const lines = splits.flatMap((split) => {
+    const own = timed.filter(({ object }) => object.name === split);
+    const services = [...new Set(own.flatMap(({ backends }) => backends.map(({ service }) => service)))];
+    return services.map((service) => ({
+      label: splits.length > 1 ? `${split}: ${service}` : service,
+      values: times.map((time) => shareOf(own.findLast((change) => change.time <= time)?.backends ?? [], service)),
+    }));
+  });
+  return { times, lines };
+}
+
+/**
+ * @param {{service: string, weight: number}[]} backends
+ * @param {string} service
+ */
+function shareOf(backends, service) {
+  const whole = backends.reduce((sum, { weight }) => sum + weight, 0);
+  const own = backends.find((backend) => backend.service === service);
+  return own && whole ? (100 * own.weight) / whole : null;
+}
+
+/**
+ * @param {string | null} time
+ * @param {number} otherwise
+ */
+function secondsAt(time, otherwise) {
+  return time ? Date.parse(time) / 1000 : otherwise;
 }
 
 /** @param {number | null} microseconds */

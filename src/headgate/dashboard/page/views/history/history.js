@@ -27,7 +27,28 @@ const REASONS = {
 };
 
 export function History() {
+  const [, number = ""] = place.value.path;
   const namespace = currentNamespace("revisions");
+  return number
+    ? html`<${OneRevision} number=${number} namespace=${namespace} />`
+    : html`<${AllRevisions} namespace=${namespace} />`;
+}
+
+/** @param {{number: string, namespace: string}} properties `namespace` is empty for all of them */
+function OneRevision({ number, namespace }) {
+  const reading = useReading(inspectPath(`revisions/${encodeURIComponent(number)}`, namespace));
+  const { rollback = number } = place.value.query;
+  const initial = /^\d+$/.test(rollback) ? Number(rollback) : null;
+  return html`<p><a href=${linkTo(["history"])}>All revisions</a></p>
+    <h1>Revision ${number}</h1>
+    <${Read} reading=${reading} what="the revision">
+      ${(/** @type {Revision} */ revision) => html`<ol class="revisions"><${Entry} key=${`${number} ${rollback}`} revision=${revision} namespace=${namespace} initial=${initial} /></ol>`}
+    <//>
+    <${Command} words=${["headgate", "history", number, ...namespaceWords(namespace)]} />`;
+}
+
+/** @param {{namespace: string}} properties */
+function AllRevisions({ namespace }) {
   const [limit, setLimit] = useState(STEP);
   const reading = useReading(inspectPath("revisions", namespace), { newest: String(limit) });
   /** @type {Revision[]} */
@@ -51,14 +72,20 @@ export function History() {
     <${Command} words=${["headgate", "history", ...namespaceWords(namespace)]} />`;
 }
 
-/** @param {{revision: Revision, namespace: string}} properties `namespace` is empty for all of them */
-function Entry({ revision, namespace }) {
+/**
+ * @param {{revision: Revision, namespace: string, initial?: number | null}} properties `initial` is the revision whose comparison is open at first
+ */
+function Entry({ revision, namespace, initial = null }) {
   const { revision: number, recordTime, reason, changes, effectMessages } = revision;
-  const [isOpen, setOpen] = useState(false);
+  const [target, setTarget] = useState(initial);
   const writers = [...new Set(changes.map(({ by }) => by).filter(Boolean))];
+  const button = (/** @type {number} */ to, /** @type {string} */ title) =>
+    html`<button type="button" aria-expanded=${target === to ? "true" : "false"} onClick=${() => setTarget(target === to ? null : to)}>
+        ${target === to ? "Close the comparison" : title}
+      </button>`;
   return html`<li class="revision">
     <div class="revision-head">
-      <strong>Revision ${number}</strong><${Time} time=${recordTime} />
+      <a href=${linkTo(["history", String(number)])}><strong>Revision ${number}</strong></a><${Time} time=${recordTime} />
       ${writers.length ? html`<span class="quiet">by ${writers.join(", ")}</span>` : null}
       ${REASONS[reason] ? html`<span class="quiet">${REASONS[reason]}</span>` : null}
     </div>
@@ -66,11 +93,10 @@ function Entry({ revision, namespace }) {
     <${Effects} messages=${effectMessages} />
     <div class="actions">
       <a href=${linkTo(["explain"], { at: String(number) })}>Explain a request at this revision</a>
-      <button type="button" aria-expanded=${isOpen ? "true" : "false"} onClick=${() => setOpen(!isOpen)}>
-        ${isOpen ? "Close the comparison" : "What would a rollback to it write?"}
-      </button>
+      ${button(number, "What would a rollback to it write?")}
+      ${reason === "RecordingStarted" ? null : button(number - 1, "What would a rollback to before it write?")}
     </div>
-    ${isOpen ? html`<${Restoration} revision=${number} namespace=${namespace} />` : null}
+    ${target === null ? null : html`<${Restoration} key=${target} revision=${target} namespace=${namespace} />`}
   </li>`;
 }
 

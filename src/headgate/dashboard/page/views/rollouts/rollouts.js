@@ -1,6 +1,6 @@
 /** The rollouts of Canaries: the step, the evidence as it grows, the decision with its reason, and the actions of a user. */
 
-import { ApiError } from "../../api.js";
+import { ApiError, inspectPath } from "../../api.js";
 import { linkTo, place } from "../../location.js";
 import { currentNamespace, namespaceOptions, namespaceWords } from "../../namespace.js";
 import { CANARIES, conditionOf, merge, objectPath } from "../../objects.js";
@@ -80,12 +80,12 @@ function Backends({ canary: { spec, status } }) {
 }
 
 /** @param {{canary: CanaryObject}} properties */
-function Evidence({ canary: { status } }) {
+function Evidence({ canary: { metadata, status } }) {
   const criteria = status?.criteria ?? [];
   if (!criteria.length) return null;
   const bar = (/** @type {string} */ text, /** @type {string} */ what) =>
     text ? html`<meter min="0" max="100" value=${Number.parseFloat(text)} aria-label=${what}></meter> ${text}` : "–";
-  return html`<table class="evidence">
+  return html`<div class="table-frame" role="region" aria-label=${`Evidence for ${metadata.name}`} tabindex="0"><table class="evidence">
     <caption>The evidence of this step, in percent of what each decision needs. One violated criterion rolls back; a promotion needs all.</caption>
     <thead><tr><th scope="col">Criterion</th><th scope="col">That it is worse</th><th scope="col">That it is fine</th></tr></thead>
     <tbody>${criteria.map(
@@ -93,7 +93,7 @@ function Evidence({ canary: { status } }) {
         <th scope="row">${name}</th><td>${bar(rollBack, `${name}: worse`)}</td><td>${bar(promote, `${name}: fine`)}</td>
       </tr>`,
     )}</tbody>
-  </table>`;
+  </table></div>`;
 }
 
 /**
@@ -135,5 +135,15 @@ function Actions({ canary }) {
           title=${`${hint}. In a terminal: ${commandText(["headgate", "rollout", word, name, "-n", namespace])}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
       )}
     </div>
+    ${isBusy ? html`<${Waiting} />` : null}
     ${error ? html`<${Failed} outcome="The action was not written" error=${error} />` : null}`;
+}
+
+/** Say why the actions are disabled after one was written, and whether a control plane answers. */
+function Waiting() {
+  const { error } = useReading(inspectPath("meshstatuses"));
+  const isUnanswered = error !== null && error.status !== 401 && error.status !== 403;
+  return html`<p class="quiet" role="status">The action is written. Further ones follow when headgate has acted on it.
+    ${isUnanswered ? html`${" "}<strong>No control plane answers</strong>: ${error.message} The action stays written until one runs.` : null}
+  </p>`;
 }

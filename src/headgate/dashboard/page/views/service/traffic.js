@@ -1,135 +1,143 @@
-/** The plots of a Service: requests, success and latency over a window that ends now, or over a part of it that was dragged. */
+/** The plots of a Service: requests, classes of responses, success, latency and weights over a window, with the changes in it. */
 
 import { answered, inspectPath } from "../../api.js";
-import { linkTo, place } from "../../location.js";
-import { SelectField } from "../../parts/fields.js";
+import { place } from "../../location.js";
 import { Empty, Failed, Loading } from "../../parts/states.js";
 import { Plot } from "../../plot/plot.js";
-import { latencies, rates, success } from "../../plot/series.js";
-import { digits, latency, localTime } from "../../units.js";
+import {
+  backendLatencies,
+  classLabel,
+  latencies,
+  rates,
+  responseSets,
+  responses,
+  responseTotals,
+  success,
+  weights,
+} from "../../plot/series.js";
+import { count, digits, latency, localTime } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { useEffect, useMemo, useState } from "../../vendor/preact-hooks.js";
+import { Changes, useChanges } from "./changes.js";
+import { STEP_S, seriesOf, WindowBar, windowOf, zoom } from "./window.js";
 
 /**
  * @typedef {import("../../types.js").TrafficSeriesStatus} TrafficSeriesStatus
- * @typedef {{from: number, to: number}} Zoom seconds since the epoch
+ * @typedef {[from: number, to: number]} Range seconds since the epoch
+ * @typedef {{status: TrafficSeriesStatus | null, error: import("../../api.js").ApiError | null, range: Range}} Series
  */
-
-/** @type {[value: string, title: string][]} */
-const SPANS = [
-  ["900", "15 minutes"],
-  ["3600", "1 hour"],
-  ["21600", "6 hours"],
-  ["86400", "1 day"],
-];
-const MOST_POINTS = 360;
-const WINDOW_S = 10;
 
 /** @param {{namespace: string, name: string}} properties */
 export function Traffic({ namespace, name }) {
-  const [isPaused, setPaused] = useState(false);
-  const [zoom, setZoom] = useState(/** @type {Zoom | null} */ (null));
-  const span = Number(place.value.query.span ?? "900");
-  const { status, error } = useSeries(namespace, name, span, isPaused, zoom);
+  const window_ = windowOf(place.value.query);
+  const series = useSeries(namespace, name, window_);
   return html`<section aria-labelledby="series-title">
     <div class="section-head">
       <h2 id="series-title">Traffic</h2>
-      <div class="filters">
-        <${SelectField} name="span" label="Time" options=${SPANS} initial="900" />
-        <button type="button" aria-pressed=${isPaused ? "true" : "false"} onClick=${() => setPaused(!isPaused)}>${isPaused ? "Continue" : "Pause"}</button>
-        ${zoom ? html`<button type="button" onClick=${() => setZoom(null)}>Show the whole time</button>` : null}
-      </div>
+      <${WindowBar} />
     </div>
-    ${
-      status
-        ? html`<${Plots} status=${status} onZoom=${(/** @type {number} */ from, /** @type {number} */ to) => setZoom({ from, to })} />`
-        : error
-          ? error.status === 404
-            ? html`<${Empty} title="No counts of this time"><p>${error.message}</p><//>`
-            : html`<${Failed} what="the traffic" outcome=${isPaused || zoom ? "The traffic can't be read" : ""} error=${error} />`
-          : html`<${Loading} what="the traffic" />`
-    }
+    ${window_.end === null ? null : html`<p class="quiet">Paused: ${timesText(series.range)}. The plots do not move.</p>`}
+    <${Answer} namespace=${namespace} name=${name} series=${series} isFixed=${window_.end !== null} />
   </section>`;
 }
 
-/** @param {{status: TrafficSeriesStatus, onZoom: (from: number, to: number) => void}} properties */
-function Plots({ status, onZoom }) {
-  const marks = status.weights.map(({ recordTime, backends }) => ({
-    time: Date.parse(recordTime ?? "") / 1000,
-    text: backends.map(({ service, weight }) => `${service} ${weight}`).join(", ") || "the split was deleted",
-  }));
-  const shown = { marks, onZoom };
+/** @param {{namespace: string, name: string, series: Series, isFixed: boolean}} properties */
+function Answer({ namespace, name, series: { status, error, range }, isFixed }) {
+  if (status) return html`<${Plots} namespace=${namespace} name=${name} status=${status} range=${range} />`;
+  if (!error) return html`<${Loading} what="the traffic" />`;
+  return error.status === 404
+    ? html`<${Empty} title="No counts of this time"><p>${error.message}</p><//>`
+    : html`<${Failed} what="the traffic" outcome=${isFixed ? "The traffic can't be read" : ""} error=${error} />`;
+}
+
+const format = {
+  number: (/** @type {number | null} */ value) => (value === null ? "–" : digits(value)),
+  share: (/** @type {number | null} */ value) => (value === null ? "–" : `${digits(value)} %`),
+  time: (/** @type {number | null} */ value) => (value === null ? "–" : latency(value * 1000)),
+};
+
+/** @param {{namespace: string, name: string, status: TrafficSeriesStatus, range: Range}} properties */
+function Plots({ namespace, name, status, range }) {
+  const [current, setCurrent] = useState(/** @type {number | null} */ (null));
+  const history = useChanges(namespace, name, status.weights, range);
+  const columns = useMemo(() => columnsOf(status, range), [status]);
+  const times = [...new Set(history.changes.map(({ time }) => time))];
+  const marks = useMemo(() => times.map((time) => ({ time, isCurrent: time === current })), [times.join(), current]);
+  const frame = { range, marks, onZoom: zoom, onMark: setCurrent };
   return html`<div class="plots">
-    <${Plot} title="Requests a second" columns=${rates(status)} format=${(/** @type {number | null} */ value) => (value === null ? "–" : digits(value))} ...${shown} />
-    <${Plot} title="Success" columns=${success(status)} isShare=${true} format=${(/** @type {number | null} */ value) => (value === null ? "–" : `${digits(value)} %`)} ...${shown} />
-    <${Plot} title="Latency" columns=${latencies(status)} format=${(/** @type {number | null} */ value) => (value === null ? "–" : latency(value * 1000))} ...${shown} />
+    <${Changes} namespace=${namespace} ...${history} range=${range} current=${current} onCurrent=${setCurrent} />
+    ${columns.weights.lines.length ? html`<${Plot} title="Weights" columns=${columns.weights} isStepped=${true} format=${format.share} frame=${frame} />` : null}
+    <${Plot} title="Requests a second" columns=${columns.rates} format=${format.number} frame=${frame} />
+    ${columns.responses.map(
+      (
+        set,
+      ) => html`<${Plot} key=${set.title} title=${set.title} columns=${set.columns} format=${format.number} frame=${frame} />
+        <${Totals} points=${set.points} />`,
+    )}
+    <${Plot} title="Success" columns=${columns.success} isShare=${true} format=${format.share} frame=${frame} />
+    <${Plot} title="Latency" columns=${columns.latencies} format=${format.time} frame=${frame} />
+    ${columns.backendLatencies.lines.length ? html`<${Plot} title="Latency by backend, p99" columns=${columns.backendLatencies} format=${format.time} frame=${frame} />` : null}
     ${status.messages.map((text) => html`<p class="quiet">${text}</p>`)}
-    ${marks.length ? html`<${Changes} status=${status} />` : null}
   </div>`;
 }
 
-/** @param {{status: TrafficSeriesStatus}} properties */
-function Changes({ status }) {
-  const text = (/** @type {TrafficSeriesStatus["weights"][number]} */ { recordTime, backends, object }) =>
-    html`<li><time datetime=${recordTime}>${localTime(recordTime ?? "")}</time>: <a href=${linkTo(["history"], { search: object.name })}>${object.kind} ${object.name}</a>
-      ${" "}${backends.map(({ service, weight }) => `${service} ${weight}`).join(", ") || "deleted"}</li>`;
-  return html`<details><summary>Weights in this time (dashed lines)</summary><ul class="messages">${status.weights.map(text)}</ul></details>`;
+/**
+ * @param {TrafficSeriesStatus} status
+ * @param {Range} range
+ */
+function columnsOf(status, range) {
+  return {
+    weights: weights(status, range),
+    rates: rates(status),
+    responses: responseSets(status)
+      .map((set) => ({ ...set, columns: responses(set.points, status) }))
+      .filter((set) => set.columns.lines.length > 0),
+    success: success(status),
+    latencies: latencies(status),
+    backendLatencies: backendLatencies(status),
+  };
+}
+
+/** @param {{points: import("../../types.js").TrafficPoint[]}} properties */
+function Totals({ points }) {
+  const totals = responseTotals(points).map(
+    ({ responseClass, count: number, failure }) => `${classLabel(responseClass, failure)} ${count(number)}`,
+  );
+  return html`<p class="quiet">In this time: ${totals.join(", ")}. Denied requests count neither as success nor as failure; 4xx and client errors of gRPC are no failures.</p>`;
+}
+
+/** @param {Range} range */
+function timesText([from, to]) {
+  return `${localTime(new Date(from * 1000).toISOString())} to ${localTime(new Date(to * 1000).toISOString())}`;
 }
 
 /**
- * Read the series of a Service, again after each window.
+ * Read the series of a Service; again after each stored window, unless the window is fixed.
  *
  * @param {string} namespace
  * @param {string} name
- * @param {number} span seconds
- * @param {boolean} isPaused
- * @param {Zoom | null} zoom
- * @returns {{status: TrafficSeriesStatus | null, error: import("../../api.js").ApiError | null}}
+ * @param {import("./window.js").Window} window_
+ * @returns {Series}
  */
-function useSeries(namespace, name, span, isPaused, zoom) {
-  const [answer, setAnswer] = useState(
-    /** @type {{status: TrafficSeriesStatus | null, error: import("../../api.js").ApiError | null}} */ ({
-      status: null,
-      error: null,
-    }),
-  );
+function useSeries(namespace, name, { span, end }) {
+  const [series, setSeries] = useState(/** @type {Series} */ ({ status: null, error: null, range: [0, 0] }));
   useEffect(() => {
     const abort = new AbortController();
+    const path = inspectPath(`trafficseries/service.${encodeURIComponent(name)}`, namespace);
     const read = async () => {
       if (document.hidden) return;
-      const query = queryOf(span, zoom, Date.now() / 1000);
-      const next = await answered(seriesPath(namespace, name), { query, signal: abort.signal });
-      if (!abort.signal.aborted) setAnswer(next);
+      const { query, range } = seriesOf({ span, end }, Date.now() / 1000);
+      const answer = await answered(path, { query, signal: abort.signal });
+      if (!abort.signal.aborted) setSeries({ ...answer, range });
     };
     read();
-    const timer = isPaused || zoom ? undefined : setInterval(read, WINDOW_S * 1000);
+    const timer = end === null ? setInterval(read, STEP_S * 1000) : undefined;
+    document.addEventListener("visibilitychange", read); // a hidden page has not read
     return () => {
       abort.abort();
+      document.removeEventListener("visibilitychange", read);
       clearInterval(timer);
     };
-  }, [namespace, name, span, isPaused, zoom]);
-  return answer;
-}
-
-/**
- * @param {string} namespace
- * @param {string} name
- */
-function seriesPath(namespace, name) {
-  return inspectPath(`trafficseries/service.${encodeURIComponent(name)}`, namespace);
-}
-
-/**
- * Return the query of a series: a step that gives at most a few hundred points, and times at its multiples.
- *
- * @param {number} span
- * @param {Zoom | null} zoom
- * @param {number} now seconds since the epoch
- * @returns {Record<string, string>}
- */
-export function queryOf(span, zoom, now) {
-  const [from, to] = zoom ? [zoom.from, zoom.to] : [now - span, now];
-  const step = Math.max(1, Math.ceil((to - from) / WINDOW_S / MOST_POINTS)) * WINDOW_S;
-  const whole = (/** @type {number} */ time) => new Date(Math.floor(time / step) * step * 1000).toISOString();
-  return { start: whole(from), end: whole(Math.max(to, from + step)), step: `${step}s` };
+  }, [namespace, name, span, end]);
+  return series;
 }

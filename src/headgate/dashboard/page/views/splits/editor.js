@@ -1,20 +1,18 @@
 /** Change weights: drag them, see the plan of the change, apply it, watch the proxies, and undo it. */
 
-import { ApiError, answered, INSPECT } from "../../api.js";
+import { ApiError } from "../../api.js";
 import { merge, objectPath, SPLITS } from "../../objects.js";
 import { Command } from "../../parts/command.js";
-import { PlanView } from "../../parts/plan.js";
+import { PlanView, usePlan } from "../../parts/plan.js";
 import { Failed } from "../../parts/states.js";
 import { percent } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { useState } from "../../vendor/preact-hooks.js";
 
 /**
  * @typedef {import("../../types.js").SplitObject} SplitObject
  * @typedef {SplitObject["spec"]["backends"]} Backends
  */
-
-const PLAN_DELAY_MS = 300;
 
 /** @param {{split: SplitObject}} properties */
 export function Editor({ split: streamed }) {
@@ -30,7 +28,7 @@ export function Editor({ split: streamed }) {
   const isChanged = !same(draft, backends);
   // A status changes the version too: only other backends are a conflict.
   const isOutdated = isChanged && edit !== null && !same(edit.base.spec.backends, backends);
-  const plan = usePlan(split, isChanged ? draft : null);
+  const plan = usePlan(isChanged ? changeOf(split, draft) : null, split.metadata.generation);
   const discard = () => {
     setEdit(null);
     setError(null);
@@ -105,43 +103,16 @@ export function withWeight(backends, index, weight) {
 }
 
 /**
- * Return the plan of the split with other backends, once the caller stops to change them.
+ * Return the change that gives a split other backends.
  *
  * @param {SplitObject} split
- * @param {Backends | null} backends null without a change
- * @returns {import("../../parts/plan.js").PlanAnswer}
- */
-function usePlan(split, backends) {
-  const [answer, setAnswer] = useState(
-    /** @type {import("../../parts/plan.js").PlanAnswer} */ ({ status: null, error: null }),
-  );
-  const id = JSON.stringify(backends);
-  useEffect(() => {
-    setAnswer({ status: null, error: null });
-    if (!backends) return;
-    const abort = new AbortController();
-    const timer = setTimeout(
-      () => planned(split, backends, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found)),
-      PLAN_DELAY_MS,
-    );
-    return () => {
-      clearTimeout(timer);
-      abort.abort();
-    };
-  }, [id, split.metadata.generation]);
-  return answer;
-}
-
-/**
- * @param {SplitObject} split
  * @param {Backends} backends
- * @param {AbortSignal} signal
- * @returns {Promise<import("../../parts/plan.js").PlanAnswer>}
+ * @returns {import("../../parts/plan.js").Change}
  */
-function planned({ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec }, backends, signal) {
-  const object = { apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec: { ...spec, backends } };
-  const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects: [object] } };
-  return answered(`${INSPECT}/plans`, { method: "POST", body, signal });
+function changeOf({ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec }, backends) {
+  return {
+    objects: [{ apiVersion, kind, metadata: { name, namespace, labels, annotations }, spec: { ...spec, backends } }],
+  };
 }
 
 /** @param {SplitObject} split */
