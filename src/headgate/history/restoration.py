@@ -53,8 +53,8 @@ def _restoration(key: Key, present: bytes | None, past: bytes | None) -> Restora
     controllers = (controller_of(object_in(content)) for content in (present, past) if content)
     controller = next(filter(None, controllers), "")
     skipped = f"{controller} controls it" if controller else ""
-    wanted = past and content_of(manifest(past, object_in(present) if present else None))
-    return Restoration(verb=verb, key=key, present=present, wanted=wanted, skipped=skipped)
+    written = past and content_of(manifest(past, object_in(present) if present else None))
+    return Restoration(verb=verb, key=key, present=present, wanted=written, skipped=skipped)
 
 
 def manifest(content: bytes, stored: Object | None = None) -> dict[str, Any]:
