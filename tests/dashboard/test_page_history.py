@@ -17,7 +17,7 @@ REVISIONS = f"{INSPECT}/namespaces/shop/revisions"
 WINDOW = "span=900&end=2026-01-01T00:10:00Z"
 
 
-def split(name: str, weight: int, **metadata: Any) -> dict[str, Any]:
+def recorded_split(name: str, weight: int, **metadata: Any) -> dict[str, Any]:
     return {
         "apiVersion": "split.smi-spec.io/v1alpha4",
         "kind": "TrafficSplit",
@@ -30,12 +30,15 @@ def stored(name: str, weight: int) -> dict[str, Any]:
     """Return a split as the API server has it: with metadata, annotations and a status that the history leaves out."""
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     metadata = {"uid": name, "resourceVersion": "7", "generation": 1, "annotations": annotations, "managedFields": []}
-    return split(name, weight, **metadata) | {"status": {"conditions": []}}
+    return recorded_split(name, weight, **metadata) | {"status": {"conditions": []}}
 
 
 def step(verb: str, name: str, present: int | None, past: int | None) -> dict[str, Any]:
     ref = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": name}
-    contents = {"present": present and split(name, present), "wanted": past and split(name, past, labels={"a": "b"})}
+    contents = {
+        "present": present and recorded_split(name, present),
+        "wanted": past and recorded_split(name, past, labels={"a": "b"}),
+    }
     return {"verb": verb, "object": ref, "skipMessage": "", **contents}
 
 
@@ -90,13 +93,13 @@ async def test_a_rollback_is_checked_written_and_undone(opened: OpenPage) -> Non
         page.get_by_text("Restored: TrafficSplit shop/website, TrafficSplit shop/old, TrafficSplit shop/new.")
     ).to_be_visible()
     await expect(rollback_button(opened)).to_have_count(0)
-    body = split("website", 90)["spec"]["backends"]
+    body = recorded_split("website", 90)["spec"]["backends"]
     update = {"metadata": {"labels": {"a": "b"}, "resourceVersion": "7"}, "spec": {"backends": body}}
     delete = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "new", "resourceVersion": "7"}}
     writes = [write for write in api.written if write[1].startswith(GROUP)]
     assert writes == [
         ("PATCH", f"{SPLITS}/website", update),
-        ("POST", SPLITS, split("old", 10, labels={"a": "b"})),
+        ("POST", SPLITS, recorded_split("old", 10, labels={"a": "b"})),
         ("DELETE", f"{SPLITS}/new", delete),
     ]
     assert [method for method, _, _ in api.dry_runs] == ["PATCH", "POST", "DELETE"]
