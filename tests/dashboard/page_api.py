@@ -28,6 +28,8 @@ class PageApi:
         self.objects: dict[str, Any] = {}
         self.errors: dict[str, int] = {}
         self.denied: set[str] = set()
+        self.streams: set[str] = set()
+        """Paths whose response is a stream, such as a tap; `send` adds a line to it."""
         self.warning = ""
         """The Warning header of writes."""
         self.allowed_namespaces: set[str] = set()
@@ -39,6 +41,7 @@ class PageApi:
         self.unwatched = asyncio.Event()
         """Set when the last watch ends."""
         self._watches: dict[str, set[asyncio.Queue[bytes | None]]] = {}
+        self._changed = asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request of the page."""
@@ -48,9 +51,9 @@ class PageApi:
             right = (await request.json())["spec"]["resourceAttributes"]
             allowed = right["resource"] not in self.denied or right.get("namespace") in self.allowed_namespaces
             return web.json_response({"status": {"allowed": allowed}}, status=201)
-        if code := self.errors.get(path, 0 if path in self.objects else 404):
+        if code := self.errors.get(path, 0 if path in self.objects or path in self.streams else 404):
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
-        if request.query.get("watch") == "true":
+        if request.query.get("watch") == "true" or path in self.streams:
             return await self._watch(request)
         if request.method != "GET":
             body = await request.json()
@@ -70,7 +73,12 @@ class PageApi:
 
     def change(self, path: str, kind: str, obj: Mapping[str, Any]) -> None:
         """Send an event to all watches on a path."""
-        self._send(path, json.dumps({"type": kind, "object": obj}).encode() + b"\n")
+        self.send(path, {"type": kind, "object": obj})
+
+    def send(self, path: str, *lines: Mapping[str, Any]) -> None:
+        """Send lines to all streams on a path."""
+        for line in lines:
+            self._send(path, json.dumps(line).encode() + b"\n")
 
     def fail(self, *paths: str) -> None:
         """Let requests to paths fail with 503, and end their watches."""
@@ -87,6 +95,7 @@ class PageApi:
         watches = self._watches.setdefault(request.path, set())
         watches.add(queue)
         self.unwatched.clear()
+        self._note_change()
         response = web.StreamResponse(headers={"content-type": "application/json"})
         try:
             await response.prepare(request)
@@ -94,12 +103,21 @@ class PageApi:
                 await response.write(event)
         finally:
             watches.remove(queue)
+            self._note_change()
             if not self.watched():
                 self.unwatched.set()
         return response
 
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def streams_changed(self) -> None:
+        """Wait until a watch or another stream begins or ends."""
+        await self._changed.wait()
+
     def watched(self) -> set[str]:
-        """Return the paths with a watch."""
+        """Return the paths with a watch or another stream."""
         return {path for path, watches in self._watches.items() if watches}
 
 

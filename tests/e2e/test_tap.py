@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
+from tests.browser import chromium, needs_chromium
 from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import ask_unix
@@ -100,6 +102,24 @@ def test_a_tap_redacts_header_and_query_values_without_the_option_values(booksto
         with tapping(bookstore, "service/bookstore", *words) as events:
             request = first(events, from_curl)["request"]
             assert (request["path"], request["headers"]["cookie"]) == (f"/books?token={path}", cookie)
+
+
+@needs_chromium
+async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_tap(bookstore: RunningMesh) -> None:
+    until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
+    async with chromium() as browser:
+        page = await browser.new_page()
+        await page.goto(bookstore.ready["dashboard"])
+        await page.goto(f"{page.url.partition('#')[0]}#/service/default/bookstore?tap=live&tap-status=denied")
+        denied = (
+            page.get_by_role("region", name="Recorded requests").locator("tbody tr").filter(has_text="ServiceAccount")
+        )
+        await expect(denied.first).to_contain_text("ServiceAccount default/thief", timeout=60_000)
+        assert await asyncio.to_thread(recorded_share, bookstore) == 1_000_000
+        await page.get_by_role("button", name="Pause").last.click()
+        await denied.first.get_by_role("link", name="Explain this").click()
+        await expect(page.get_by_label("The decision")).to_contain_text("denied", timeout=60_000)
+        await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 
 
 def test_tap_rejects_invalid_targets_and_options(bookstore: RunningMesh) -> None:

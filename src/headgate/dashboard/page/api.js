@@ -108,10 +108,12 @@ export async function answered(path, options) {
  *
  * @param {string} path
  * @param {RequestOptions} [options]
+ * @param {() => void} [opened] called once the response has begun
  * @returns {AsyncGenerator<any>}
  */
-export async function* lines(path, options) {
+export async function* lines(path, options, opened = () => {}) {
   const response = await send(path, options);
+  opened();
   if (!response.body) return;
   const reader = response.body.getReader();
   const decoder = new TextDecoder();

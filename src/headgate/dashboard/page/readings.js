@@ -4,7 +4,7 @@
  */
 
 import { ApiError, lines, request } from "./api.js";
-import { withStream } from "./streams.js";
+import { repeated, withStream } from "./streams.js";
 import { useEffect } from "./vendor/preact-hooks.js";
 import { signal } from "./vendor/signals.js";
 
@@ -20,8 +20,6 @@ import { signal } from "./vendor/signals.js";
  * @property {number} updated milliseconds since the epoch, 0 without a value
  */
 
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 15_000;
 const POLL_MS = 3_000;
 const COALESCE_MS = 100;
 /** Statuses of an API that has no watch on the resource, or of a caller who may only read it. */
@@ -69,24 +67,13 @@ class Source {
   }
 
   /** @param {AbortSignal} abort */
-  async run(abort) {
-    let pause = FIRST_PAUSE_MS;
-    const connected = () => {
-      pause = FIRST_PAUSE_MS;
+  run(abort) {
+    const attempt = async (/** @type {() => void} */ connected) => {
+      if (await this.stream(abort, connected)) return undefined;
+      await this.poll(abort);
+      return POLL_MS;
     };
-    while (!abort.aborted) {
-      try {
-        if (!(await this.stream(abort, connected))) {
-          await this.poll(abort);
-          pause = POLL_MS;
-        }
-      } catch (error) {
-        if (abort.aborted) return;
-        this.fail(error instanceof ApiError ? error : new ApiError(0, "The connection is lost."));
-        pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
-      }
-      await sleep(pause * (0.75 + Math.random() / 2), abort);
-    }
+    return repeated(abort, attempt, (error) => this.fail(error));
   }
 
   /**
@@ -215,23 +202,4 @@ export function useReading(path, query = {}) {
     };
   }, [id]);
   return source.reading.value;
-}
-
-/**
- * @param {number} milliseconds
- * @param {AbortSignal} abort
- * @returns {Promise<void>}
- */
-function sleep(milliseconds, abort) {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    abort.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        resolve();
-      },
-      { once: true },
-    );
-  });
 }

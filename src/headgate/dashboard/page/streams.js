@@ -1,9 +1,13 @@
 /**
  * The streams that all open pages of this origin share. A browser opens only six connections to an origin: streams on all of them would
- * leave none for requests. Each stream holds a lock, which also ends with its page.
+ * leave none for requests. Each stream holds a lock, which also ends with its page. A lost stream reconnects with growing pauses.
  */
 
+import { ApiError } from "./api.js";
+
 const MOST = 4;
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15_000;
 
 /**
  * Do `work`, which reads a stream, and return true; or return false without it, because the pages have the most streams already.
@@ -20,4 +24,47 @@ export async function withStream(work) {
     if (ran) return true;
   }
   return false;
+}
+
+/**
+ * Repeat an attempt until `abort`, with a pause after each that grows while attempts fail, up to 15 seconds.
+ *
+ * @param {AbortSignal} abort
+ * @param {(connected: () => void) => Promise<number | undefined>} attempt calls `connected` once it has a connection, and may return its pause
+ * @param {(error: ApiError) => void} fail
+ */
+export async function repeated(abort, attempt, fail) {
+  let pause = FIRST_PAUSE_MS;
+  const connected = () => {
+    pause = FIRST_PAUSE_MS;
+  };
+  while (!abort.aborted) {
+    try {
+      pause = (await attempt(connected)) ?? pause;
+    } catch (error) {
+      if (abort.aborted) return;
+      fail(error instanceof ApiError ? error : new ApiError(0, "The connection is lost."));
+      pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+    }
+    await sleep(pause * (0.75 + Math.random() / 2), abort);
+  }
+}
+
+/**
+ * @param {number} milliseconds
+ * @param {AbortSignal} abort
+ * @returns {Promise<void>}
+ */
+function sleep(milliseconds, abort) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    abort.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
 }

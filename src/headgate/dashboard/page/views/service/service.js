@@ -10,6 +10,8 @@ import { Empty, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
 import { count, latency, percent, rate } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
+import { useNeighbors } from "./neighbors.js";
+import { Tap } from "./tap.js";
 import { Traffic } from "./traffic.js";
 
 /**
@@ -28,18 +30,16 @@ export function Service() {
     </div>
     <${Traffic} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
+    <${Tap} namespace=${namespace} name=${name} />
     <${Findings} namespace=${namespace} name=${name} />
     <${Command} words=${["kubectl", "traffic", "edges", `service/${name}`, "-n", namespace]} />`;
 }
 
 /** @param {{namespace: string, name: string}} properties */
 function Neighbors({ namespace, name }) {
-  const reading = useReading(`${inspectPath("trafficgraphs", namespace)}/services`, { window: "30s" });
+  const { reading, index } = useNeighbors(namespace, name);
   return html`<${Read} reading=${reading} what="its callers">
     ${(/** @type {{status: GraphStatus}} */ { status }) => {
-      const index = status.nodes.findIndex(
-        (node) => node.kind === "Service" && node.namespace === namespace && node.name === name,
-      );
       if (index < 0)
         return html`<${Empty} title="The mesh has no such Service"><p>It has no pod with a sidecar, and nothing called it in the last 30 seconds.</p><//>`;
       return html`<div class="plots"><${Edges} title="Callers" graph=${status} edges=${status.edges.filter(({ target }) => target === index)} end="source" />

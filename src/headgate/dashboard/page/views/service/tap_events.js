@@ -1,0 +1,169 @@
+/** The requests of a tap: what became of each, the filters, and the question about it for the explain view. */
+
+import { refName } from "../../units.js";
+
+/**
+ * @typedef {{pod: string, service: string, port: number, identity: string, address: string}} TapPeer
+ * @typedef {object} TapEvent a finished request, as the proxy of its client or of its server has recorded it
+ * @property {"TapEvent"} kind
+ * @property {string} startTime
+ * @property {{namespace: string, name: string}} proxy
+ * @property {"Client" | "Server"} side
+ * @property {{method: string, authority: string, path: string, headers: Record<string, string>}} request
+ * @property {{status: number, flags: string[], details: string, grpcStatus: string}} response
+ * @property {TapPeer} source
+ * @property {TapPeer} destination
+ * @property {number | null} latencyMicroseconds
+ * @property {{object: import("../../types.js").Ref, name: string} | null} route
+ * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string} | null} access
+ * @typedef {{kind: "TapNotice", dropped: number, message: string}} TapNotice
+ *
+ * @typedef {{number: number, event: TapEvent}} Row `number` counts all requests of the tap
+ * @typedef {{rows: Row[], total: number, dropped: number, notice: string}} Tapped the newest requests first
+ * @typedef {{method: string, path: string, status: string, from: string, route: string, side: string}} Filters
+ */
+
+/** The number of requests that a page keeps; older ones are dropped. */
+export const KEPT = 500;
+const REDACTED = "[redacted]";
+const ACCOUNT = /\/ns\/([^/]+)\/sa\/([^/]+)$/;
+/** Envoy's flags of a response that ended early, which counts as a failure whatever its status. */
+const INCOMPLETE = ["UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"];
+/** The gRPC codes that count as failures of a server: Unknown, DeadlineExceeded, Unimplemented, Internal, Unavailable, DataLoss. */
+const GRPC_FAILURES = new Set(["2", "4", "12", "13", "14", "15"]);
+
+/** @type {Tapped} */
+export const NOTHING = { rows: [], total: 0, dropped: 0, notice: "" };
+
+/**
+ * Return what is kept after further lines of a tap.
+ *
+ * @param {Tapped} tapped
+ * @param {(TapEvent | TapNotice)[]} lines in the order of their arrival
+ * @returns {Tapped}
+ */
+export function withLines({ rows, total, dropped, notice }, lines) {
+  /** @type {Row[]} */
+  const arrived = [];
+  for (const line of lines) {
+    if (line.kind === "TapNotice") {
+      dropped += line.dropped;
+      notice = line.message;
+    } else {
+      total += 1;
+      arrived.unshift({ number: total, event: line });
+    }
+  }
+  return { rows: [...arrived, ...rows].slice(0, KEPT), total, dropped, notice };
+}
+
+/**
+ * Return what became of a request: its class for the filter, and a sign with a text that differ between classes without their color.
+ *
+ * @param {TapEvent} event
+ * @returns {{id: string, level: import("../../parts/badge.js").Level, text: string}}
+ */
+export function result({ access, response: { status, flags, grpcStatus } }) {
+  const grpc = grpcStatus && grpcStatus !== "0" ? `, gRPC ${grpcStatus}` : "";
+  const text = `${status || "no response"}${grpc}${flags.length ? ` (${flags.join(", ")})` : ""}`;
+  if (access && !access.allowed) return { id: "denied", level: "warning", text: `denied ${text}` };
+  const isIncomplete = status >= 200 && flags.some((flag) => INCOMPLETE.includes(flag));
+  if (status === 0 || status >= 500 || isIncomplete || GRPC_FAILURES.has(grpcStatus))
+    return { id: "failed", level: "bad", text: `failed ${text}` };
+  const id = `${Math.floor(status / 100)}xx`;
+  return { id, level: id === "2xx" && !grpc ? "good" : "neutral", text };
+}
+
+/**
+ * Return the name of the sender of a request: its ServiceAccount, pod or address.
+ *
+ * @param {TapPeer} source
+ */
+export function sender({ identity, pod, address }) {
+  const account = ACCOUNT.exec(identity);
+  if (account) return `ServiceAccount ${account[1]}/${account[2]}`;
+  return pod || identity || address || "unknown";
+}
+
+/**
+ * Return where a request went.
+ *
+ * @param {TapPeer} destination
+ */
+export function receiver({ pod, service, address, port }) {
+  const name = pod || (service ? `Service ${service}` : "") || address;
+  return name ? `${name}${port ? `:${port}` : ""}` : "no endpoint";
+}
+
+/**
+ * Return the rule that decided about a request: its route at the client, its access rule at the server.
+ *
+ * @param {TapEvent} event
+ */
+export function rule({ side, route, access }) {
+  if (access && !access.allowed) return "no access rule allows it";
+  const named = side === "Client" ? route : access;
+  if (!named?.object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
+  const part = side === "Client" ? route?.name : access?.rule;
+  return `${refName(named.object)}${part ? `, ${part}` : ""}`;
+}
+
+/**
+ * Return the rows that filters select; an empty filter selects all.
+ *
+ * @param {Row[]} rows
+ * @param {Filters} filters
+ */
+export function selected(rows, { method, path, status, from, route, side }) {
+  return rows.filter(
+    ({ event }) =>
+      (!method || event.request.method === method) &&
+      (!path || `${event.request.authority}${event.request.path}`.includes(path)) &&
+      (!status || result(event).id === status) &&
+      (!from || sender(event.source) === from) &&
+      (!route || rule(event) === route) &&
+      (!side || event.side === side),
+  );
+}
+
+/**
+ * Return the question about a request for the explain view. Redacted values are left out, because they match nothing.
+ *
+ * @param {TapEvent} event
+ * @param {string} service `NAME.NAMESPACE`, for a request without a host
+ * @param {string} namespace that of short names if the sender has none
+ * @returns {Record<string, string>}
+ */
+export function question({ request, source, proxy, side }, service, namespace) {
+  const { method, authority, path, headers } = request;
+  const shown = path.includes(REDACTED) ? path.split("?", 1)[0] : path;
+  const caller = callerOf(source);
+  const given = Object.entries(headers).filter(([, value]) => value !== REDACTED);
+  return {
+    url: `http://${authority || service}${shown}`,
+    method,
+    headers: given.map(([name, value]) => `${name}: ${value}`).join("\n"),
+    from: caller ? `${caller.kind}/${caller.name}` : "",
+    in: caller?.namespace ?? (side === "Server" ? proxy.namespace : namespace),
+  };
+}
+
+/** @param {TapPeer} source */
+function callerOf({ identity, pod }) {
+  const account = ACCOUNT.exec(identity);
+  if (account) return { kind: "ServiceAccount", namespace: account[1] ?? "", name: account[2] ?? "" };
+  const [namespace = "", name = ""] = pod.split("/", 2);
+  return name ? { kind: "Pod", namespace, name } : null;
+}
+
+/**
+ * Return why explain can't repeat a request exactly; empty if it can.
+ *
+ * @param {TapEvent} event
+ */
+export function leftOut({ request: { path, headers }, source, side }) {
+  const parts = [];
+  if (path.includes(REDACTED) || Object.values(headers).includes(REDACTED)) parts.push("without redacted values");
+  if (side === "Server" && !callerOf(source)) parts.push("as the gateway sends it: its sender has no identity");
+  return parts.join(", ");
+}
