@@ -62,6 +62,7 @@ PROGRAMS = (
     "tests/dashboard/test_page_restart.py",
     "tests/dashboard/test_page_views.py",
     "tests/dashboard/test_page_writes.py",
+    "tests/dashboard/test_page_yaml.py",
     "tests/envoy/test_draw.py",
     "tests/envoy/test_ejection.py",
     "tests/envoy/test_external_backends.py",

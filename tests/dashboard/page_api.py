@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import yaml
 from aiohttp import web
 from tests.dashboard.running_dashboard import StaticToken
 from tests.kubernetes import http_server
@@ -20,8 +21,8 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 class PageApi:
     """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed.
 
-    A PATCH merges its `spec` into the object of the path, as an API server does: with a new version and generation, and a conflict if the
-    body names another version. A write with `dryRun` changes nothing.
+    A PATCH merges its `spec` into the object of the path, and a PUT replaces it, as an API server does: with a new version and generation,
+    and a conflict if the body names another version. A write with `dryRun` changes nothing.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,8 @@ class PageApi:
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true" or path in self.streams:
             return await self._watch(request)
+        if request.method == "PUT":
+            return self._replace(path, (await request.read()).decode(), is_dry_run="dryRun" in request.query)
         if request.method != "GET":
             body = await request.json()
             is_dry_run = "dryRun" in request.query or (request.method == "DELETE" and "dryRun" in body)
@@ -62,6 +65,29 @@ class PageApi:
             if request.method == "PATCH" and not is_dry_run:
                 return self._patch(path, body)
         return web.json_response(self.objects[path])
+
+    def _replace(self, path: str, text: str, *, is_dry_run: bool) -> web.Response:
+        """Replace an object by YAML, as an API server does that knows the fields of TrafficSplits."""
+        try:
+            sent = yaml.safe_load(text)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            return _status(400, f"yaml: line {line}: {error.problem}")
+        old = self.objects[path]
+        if sent["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
+            return _status(409, "the object has been modified")
+        causes = [
+            {"field": f"spec.backends[{index}].weight", "message": "must be 0 or more"}
+            for index, backend in enumerate(sent["spec"]["backends"])
+            if backend["weight"] < 0
+        ]
+        if causes:
+            return _status(422, "TrafficSplit is invalid", causes)
+        if is_dry_run:
+            return web.json_response({**old, "spec": sent["spec"]})
+        self.written.append(("PUT", path, sent))
+        self.objects[path] = changed(old, **sent["spec"])
+        return web.json_response(self.objects[path], headers={"warning": self.warning} if self.warning else None)
 
     def _patch(self, path: str, body: Mapping[str, Any]) -> web.Response:
         obj = self.objects[path]
@@ -119,6 +145,10 @@ class PageApi:
     def watched(self) -> set[str]:
         """Return the paths with a watch or another stream."""
         return {path for path, watches in self._watches.items() if watches}
+
+
+def _status(code: int, message: str, causes: Sequence[Any] = ()) -> web.Response:
+    return web.json_response({"kind": "Status", "message": message, "details": {"causes": [*causes]}}, status=code)
 
 
 @contextlib.asynccontextmanager

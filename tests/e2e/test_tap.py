@@ -106,7 +106,7 @@ def test_a_tap_redacts_header_and_query_values_without_the_option_values(booksto
 
 @needs_chromium
 async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_tap(bookstore: RunningMesh) -> None:
-    until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
+    await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     async with chromium() as browser:
         page = await browser.new_page()
         await page.goto(bookstore.ready["dashboard"])

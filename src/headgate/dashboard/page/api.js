@@ -2,6 +2,7 @@
 
 import { signal } from "./vendor/signals.js";
 
+export const YAML = "application/yaml";
 export const INSPECT = "/apis/inspect.headgate.dev/v1beta1";
 
 /** Whether the server has another version of the page than this one. A reload shows it. */
@@ -21,18 +22,20 @@ export class ApiError extends Error {
    * @param {number} status
    * @param {string} message
    * @param {string} [reason]
+   * @param {{field?: string, message?: string}[]} [causes] the fields of an object that are invalid
    */
-  constructor(status, message, reason = "") {
+  constructor(status, message, reason = "", causes = []) {
     super(message);
     this.status = status;
     this.reason = reason;
+    this.causes = causes;
   }
 }
 
 /**
  * @typedef {object} RequestOptions
  * @property {string} [method]
- * @property {unknown} [body] a value that is sent as JSON
+ * @property {unknown} [body] a value that is sent as JSON; with a content type of YAML a text that is sent as it is
  * @property {string} [contentType]
  * @property {Record<string, string>} [query]
  * @property {AbortSignal} [signal]
@@ -56,7 +59,7 @@ export async function send(
     response = await fetch(text ? `${path}?${text}` : path, {
       method,
       headers: { accept: "application/json", ...(body === undefined ? {} : { "content-type": contentType }) },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: contentType === YAML ? String(body) : JSON.stringify(body) }),
       ...(abort ? { signal: abort } : {}),
     });
   } catch (error) {
@@ -146,7 +149,12 @@ async function errorOf(response) {
   const text = await response.text().catch(() => "");
   try {
     const status = JSON.parse(text);
-    return new ApiError(response.status, String(status.message), String(status.reason ?? ""));
+    return new ApiError(
+      response.status,
+      String(status.message),
+      String(status.reason ?? ""),
+      status.details?.causes ?? [],
+    );
   } catch {
     return new ApiError(response.status, text.trim().split("\n", 1)[0] || `The API answers with ${response.status}.`);
   }

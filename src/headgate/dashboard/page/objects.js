@@ -1,11 +1,20 @@
 /** The objects of users, under the caller's own rights: their paths, and writes of them. */
 
-import { ApiError, request, send } from "./api.js";
+import { ApiError, request, send, YAML } from "./api.js";
 
 /** @typedef {{group: string, version: string, resource: string}} ResourceType */
 
 export const SPLITS = { group: "split.smi-spec.io", version: "v1alpha4", resource: "trafficsplits" };
 export const CANARIES = { group: "headgate.dev", version: "v1beta1", resource: "canaries" };
+
+/** The kinds that the page edits as YAML, by kind and group. @type {Record<string, ResourceType>} */
+export const EDITABLE = {
+  "TrafficSplit.split.smi-spec.io": SPLITS,
+  "TrafficTarget.access.smi-spec.io": { group: "access.smi-spec.io", version: "v1alpha2", resource: "traffictargets" },
+  "HTTPRouteGroup.specs.smi-spec.io": { group: "specs.smi-spec.io", version: "v1alpha4", resource: "httproutegroups" },
+  "HTTPRoute.gateway.networking.k8s.io": { group: "gateway.networking.k8s.io", version: "v1", resource: "httproutes" },
+  "GRPCRoute.gateway.networking.k8s.io": { group: "gateway.networking.k8s.io", version: "v1", resource: "grpcroutes" },
+};
 
 /**
  * Return the path of an object, or without a name that of all objects of a namespace or of all namespaces.
@@ -61,6 +70,26 @@ export async function merge(path, fields, resourceVersion = "", query = {}) {
       ? { ...fields, metadata: { .../** @type {{}} */ (fields.metadata), resourceVersion } }
       : fields,
     query,
+  });
+  return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };
+}
+
+/**
+ * Replace an object by YAML, and return the object with the warnings of the write. With `dryRun`, only check it. Throws ApiError.
+ *
+ * @param {string} path
+ * @param {string} yaml
+ * @param {{dryRun: boolean, signal?: AbortSignal}} options
+ * @returns {Promise<{object: any, warnings: string[]}>}
+ */
+export async function replace(path, yaml, { dryRun, signal }) {
+  const query = { fieldValidation: "Strict", ...(dryRun ? { dryRun: "All" } : {}) };
+  const response = await send(path, {
+    method: "PUT",
+    contentType: YAML,
+    body: yaml,
+    query,
+    ...(signal ? { signal } : {}),
   });
   return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };
 }

@@ -3,6 +3,7 @@
 import { plural, refName } from "../units.js";
 import { html } from "../vendor/htm-preact.js";
 import { Badge, LEVEL_OF_SEVERITY } from "./badge.js";
+import { ObjectLink } from "./object_link.js";
 
 /** @typedef {import("../types.js").Finding} Finding */
 
@@ -27,7 +28,7 @@ export function FindingCards({ findings }) {
   >
     <div class="finding-head">
       <${Badge} level=${LEVEL_OF_SEVERITY[finding.severity]}>${finding.severity}<//>
-      <strong>${finding.reason}</strong><span class="object">${refName(finding.object)}</span>
+      <strong>${finding.reason}</strong><span class="object"><${ObjectLink} object=${finding.object} /></span>
     </div>
     <p>${finding.field ? html`<code>${finding.field}</code>${" "}` : null}${finding.message}</p>
   </li>`;

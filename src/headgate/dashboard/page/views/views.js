@@ -8,6 +8,7 @@ import { Proxies } from "./proxies/proxies.js";
 import { Rollouts } from "./rollouts/rollouts.js";
 import { Service } from "./service/service.js";
 import { Splits } from "./splits/splits.js";
+import { YamlObject } from "./yaml/yaml_object.js";
 
 /**
  * A view. `needs` is the right without which the navigation does not offer it; `id` is the first part of its place, empty for the first
@@ -27,6 +28,7 @@ export const VIEWS = [
   { id: "", title: "Overview", component: Overview },
   { id: "service", title: "", component: Service },
   { id: "splits", title: "Splits", component: Splits },
+  { id: "yaml", title: "", component: YamlObject },
   { id: "rollouts", title: "Rollouts", component: Rollouts },
   {
     id: "explain",

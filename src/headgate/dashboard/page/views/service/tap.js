@@ -4,14 +4,15 @@ import { linkTo, place, setQuery } from "../../location.js";
 import { Badge } from "../../parts/badge.js";
 import { Command } from "../../parts/command.js";
 import { CheckField, SearchField, SelectField } from "../../parts/fields.js";
+import { ObjectLink } from "../../parts/object_link.js";
 import { Empty, Failed } from "../../parts/states.js";
 import { Table } from "../../parts/table.js";
 import { may } from "../../rights.js";
-import { count, latency, localTime, plural } from "../../units.js";
+import { count, latency, localTime, plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useState } from "../../vendor/preact-hooks.js";
 import { useNeighbors } from "./neighbors.js";
-import { KEPT, leftOut, question, receiver, result, rule, selected, sender } from "./tap_events.js";
+import { KEPT, leftOut, question, receiver, result, rule, ruleObject, selected, sender } from "./tap_events.js";
 import { useTap } from "./tap_stream.js";
 
 /**
@@ -178,7 +179,7 @@ function columnsOf(namespace, name) {
       id: "rule",
       title: "Route or access rule",
       cell: ({ event }) =>
-        html`<div>${rule(event)}</div><div class="quiet">recorded by the ${event.side.toLowerCase()}</div>`,
+        html`<div><${Rule} event=${event} /></div><div class="quiet">recorded by the ${event.side.toLowerCase()}</div>`,
     },
     { id: "latency", title: "Latency", number: true, cell: ({ event }) => latency(event.latencyMicroseconds) },
     {
@@ -189,6 +190,13 @@ function columnsOf(namespace, name) {
         html`<time datetime=${event.startTime} title=${localTime(event.startTime)}>${new Date(event.startTime).toLocaleTimeString()}</time>`,
     },
   ];
+}
+
+/** @param {{event: import("./tap_events.js").TapEvent}} properties */
+function Rule({ event }) {
+  const object = ruleObject(event);
+  const text = rule(event);
+  return object ? html`<${ObjectLink} object=${object} />${text.slice(refName(object).length)}` : text;
 }
 
 /** @param {{event: import("./tap_events.js").TapEvent, namespace: string, name: string}} properties */

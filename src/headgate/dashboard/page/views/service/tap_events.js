@@ -100,12 +100,23 @@ export function receiver({ pod, service, address, port }) {
  *
  * @param {TapEvent} event
  */
-export function rule({ side, route, access }) {
+export function rule(event) {
+  const { side, route, access } = event;
   if (access && !access.allowed) return "no access rule allows it";
-  const named = side === "Client" ? route : access;
-  if (!named?.object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
+  const object = ruleObject(event);
+  if (!object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
   const part = side === "Client" ? route?.name : access?.rule;
-  return `${refName(named.object)}${part ? `, ${part}` : ""}`;
+  return `${refName(object)}${part ? `, ${part}` : ""}`;
+}
+
+/**
+ * Return the object of the rule that decided about a request; null if none did.
+ *
+ * @param {TapEvent} event
+ */
+export function ruleObject({ side, route, access }) {
+  if (access && !access.allowed) return null;
+  return (side === "Client" ? route : access)?.object ?? null;
 }
 
 /**

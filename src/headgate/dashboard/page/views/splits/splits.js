@@ -78,6 +78,7 @@ function Card({ split, isOpen = false }) {
             ? html`<${Editor} key=${metadata.uid} split=${split} />`
             : html`<p><button type="button" onClick=${() => go(["splits", namespace, name])}>Change the weights of ${name}</button></p>`
     }
+    <p><a href=${linkTo(["yaml", `TrafficSplit.${SPLITS.group}`, namespace, name])}>YAML of ${name}</a></p>
   </article>`;
 }
 
