@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.async_api import expect
 from tests.browser import assert_accessible, needs_axe, needs_chromium
-from tests.dashboard.open_page import OpenPage
+from tests.dashboard.open_page import FINDINGS, PROXIES, OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding, graph, node
 
 from headgate.kinds import names_of
@@ -118,6 +118,25 @@ async def test_a_caller_with_rights_in_one_namespace_is_offered_its_views(
     await expect(links).to_have_text(["Overview", "Splits", "Rollouts"])
     await opened.open(f"/?namespace={namespace}")
     await expect(links).to_have_text(["Overview", "Splits", "Rollouts", *views.values()])
+
+
+async def test_a_view_that_is_left_before_its_stream_begins_opens_none(opened: OpenPage) -> None:
+    """Its stream would never end, and four of them leave none for other views."""
+    page, api = opened.page, opened.api
+    await page.add_init_script(
+        "const request = navigator.locks.request.bind(navigator.locks);"
+        "const begun = new Promise(resolve => { window.begin = resolve; });"
+        "navigator.locks.request = async (...words) => { await begun; return request(...words); };"
+    )
+    await opened.open("/proxies")
+    await expect(page.get_by_text("Loading the proxies")).to_be_visible()
+    await page.evaluate("location.hash = '#/nowhere'")
+    await expect(page.get_by_text("This page has no such view")).to_be_visible()
+    await page.evaluate("begin()")
+    await page.evaluate("location.hash = '#/findings'")
+    while FINDINGS not in api.watched():
+        await api.streams_changed()
+    assert [path for path in api.requested if path.startswith(PROXIES)] == []
 
 
 def classes(requests: int, failures: int) -> list[dict[str, Any]]:

@@ -10,15 +10,17 @@ const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 
 /**
- * Do `work`, which reads a stream, and return true; or return false without it, because the pages have the most streams already.
+ * Do `work`, which reads a stream until `abort`, and return true; or return false without it, because the pages have the most streams already.
  *
+ * @param {AbortSignal} abort
  * @param {() => Promise<void>} work
  * @returns {Promise<boolean>}
  */
-export async function withStream(work) {
+export async function withStream(abort, work) {
   for (let number = 0; number < MOST; number += 1) {
     const ran = await navigator.locks.request(`stream ${number}`, { ifAvailable: true }, async (lock) => {
-      if (lock) await work();
+      // A view that is left before it has the lock must not open a stream: nothing would end it.
+      if (lock && !abort.aborted) await work();
       return Boolean(lock);
     });
     if (ran) return true;
