@@ -97,6 +97,7 @@ def test_explain_names_the_target_and_rule_that_allow_the_request(explain: Calla
         "rule": "g/look",
         "message": "TrafficTarget default/access allows it",
         "remedyMessage": "",
+        "remedyObjects": [],
     }
 
 
@@ -107,6 +108,25 @@ def test_a_denial_names_the_traffic_target_to_change(explain: Callable[..., Any]
     assert (found["code"], arrived["allowed"]) == (1, False)
     wanted = "add ServiceAccount default/sa-3 to spec.sources of TrafficTarget default/access"
     assert arrived["remedyMessage"].startswith(wanted)
+
+
+@pytest.mark.parametrize("url", ["http://web:8080/version", "http://raw:9000/"])
+def test_the_objects_of_a_remedy_allow_the_caller_and_close_nothing(explain: Callable[..., Any], url: str) -> None:
+    objects = world(*CLOSED)
+    remedy = arrival(explain(objects, "sa/sa-3", url=url))["remedyObjects"]
+    kind = "HTTPRouteGroup" if "web" in url else "TCPRoute"
+    assert [made["kind"] for made in remedy] == [kind, "TrafficTarget"]
+    assert remedy[1]["metadata"]["name"].endswith("-8080-from-default.sa-3")
+    after = [*objects, *remedy]
+    assert arrival(explain(after, "sa/sa-3", url=url))["allowed"]
+    assert arrival(explain(after, "sa/sa-2", url=url))["allowed"]
+    # A second caller needs the TrafficTarget only: the route exists.
+    (target,) = arrival(explain(after, "sa/sa-4", url=url))["remedyObjects"]
+    assert target["spec"]["sources"] == [{"kind": "ServiceAccount", "namespace": "default", "name": "sa-4"}]
+
+
+def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) -> None:
+    assert arrival(explain(world(*CLOSED), "pod/bare"))["remedyObjects"] == []
 
 
 def test_a_request_without_a_matching_rule_shows_the_nearest_rule(explain: Callable[..., Any]) -> None:

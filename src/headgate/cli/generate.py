@@ -15,7 +15,7 @@ from headgate.cli.common_options import AllNamespaces, check_namespaces, namespa
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import note, usage_error, yaml_text
 from headgate.cli.traffic_policies import pod_labels, policies
-from headgate.cli.traffic_rules import GeneratedRule, Rules, derive, is_allowed
+from headgate.compiler.traffic_rules import GeneratedRule, Rules, derive, is_allowed
 from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from headgate.cli.traffic_rules import CalledPort, GeneratedRule, Rules
+from headgate.compiler.traffic_rules import CalledPort, GeneratedRule, Rules
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.gateway_api.authorization_policy import SERVICE_ACCOUNT
 from headgate.resources.meta import Object, labels_of, part

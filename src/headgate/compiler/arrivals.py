@@ -9,6 +9,7 @@ from msgspec import structs
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
+from headgate.compiler.traffic_rules import CalledPort, allowing
 from headgate.compiler.unenforced import cause_at
 from headgate.model.access import Grant
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -19,7 +20,7 @@ from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
 from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, TLS, Arrival
-from headgate.resources.meta import Key, Value
+from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import AUTHORIZATION_POLICY
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
@@ -112,6 +113,7 @@ class Arrivals:
     def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request, tls: BackendTls | None) -> Arrival:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
         mutual_tls = bool(endpoint.identity and self._caller.identity) and tls is None
+        objects: tuple[Object, ...] = ()
         if endpoint.resolved:
             answer, remedy = (
                 Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
@@ -125,7 +127,7 @@ class Arrivals:
         elif workload is None:
             answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
         else:
-            answer, remedy = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
+            answer, remedy, objects = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
         transport: Literal["MutualTLS", "TLS", "Plaintext"] = MUTUAL_TLS if mutual_tls else TLS if tls else PLAINTEXT
         how = (
             f"with {endpoint.identity}"
@@ -146,29 +148,31 @@ class Arrivals:
             rule=answer.rule,
             message=answer.why,
             remedy_message=remedy,
+            remedy_objects=objects,
         )
 
     def _authorized(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, mutual_tls: bool
-    ) -> tuple[Authorization, str]:
-        """Return the sidecar's decision whether the request is allowed, and a remedy if it is refused."""
+    ) -> tuple[Authorization, str, tuple[Object, ...]]:
+        """Return the sidecar's decision whether the request is allowed; if it is refused, a remedy and its objects."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
-            return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), ""
+            return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), "", ()
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
         protocol = protocol_at(port, ref, has_identity=mutual_tls) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if mutual_tls else ""
         request = _forwarded(request, protocol)
         answer = authorize(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
         if answer.allowed or answer.status:
-            return answer, ""
+            return answer, "", ()
         if not mutual_tls:
-            return answer, self._identity_remedy(workload)
+            return answer, self._identity_remedy(workload), ()
         targets = [
             f"{_sources_field(grant)} of {grant.origin}"
             for grant in grants_allowing(workload, endpoint.port, protocol=protocol, request=request)
         ]
-        return answer, self._authorization_remedy(workload, targets)
+        objects = self._remedy_objects(workload, endpoint.port, protocol)
+        return answer, self._authorization_remedy(workload, targets), objects
 
     def _identity_remedy(self, workload: Workload) -> str:
         """Return advice on how the request can carry the caller's identity, which authorization needs."""
@@ -192,6 +196,13 @@ class Arrivals:
             f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
             f"source {source} and a rule that matches the request"
         )
+
+    def _remedy_objects(self, workload: Workload, port: int, protocol: Protocol) -> tuple[Object, ...]:
+        caller, server = parse_id(self._caller.identity), parse_id(workload.identity)
+        if caller is None or server is None:
+            return ()
+        where = CalledPort(server.namespace, server.name, port, "HTTP" if protocol.is_http else "TCP")
+        return allowing(f"{caller.namespace}/{caller.name}", where, self._snapshot.objects)
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Return the reason why a request travels in plaintext instead of mutual TLS."""

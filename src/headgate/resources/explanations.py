@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, Object
 from headgate.resources.request_spec import CallerKind, RequestSpec, read_client
 from headgate.resources.smi.split_fields import StickyBy
 
@@ -82,6 +82,7 @@ class Arrival(Answer, frozen=True, kw_only=True):
 
     `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` name the access rule
     that allows the request, `message` says why it is allowed or denied, and `remedy_message` what the user can change.
+    `remedy_objects` are the objects that allow it, in the order to create them, where a TrafficTarget can.
     """
 
     workload: str
@@ -93,6 +94,7 @@ class Arrival(Answer, frozen=True, kw_only=True):
     rule: str
     message: str
     remedy_message: str
+    remedy_objects: tuple[Object, ...] = ()
 
 
 class ExplainedBackend(Answer, frozen=True, kw_only=True):

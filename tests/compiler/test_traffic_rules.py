@@ -10,7 +10,7 @@ from tests.properties.builds import ACCESS_SETTINGS, CALLERS, REQUESTS, mesh_of
 from tests.properties.worlds import key_of, meshes
 
 from headgate.cli.traffic_policies import pod_labels, pod_selector, policies
-from headgate.cli.traffic_rules import Rules, derive, is_allowed
+from headgate.compiler.traffic_rules import Rules, derive, is_allowed
 from headgate.model.authorization import authorize
 from headgate.model.identities import parse_id
 from headgate.resources.call_records import CallProtocol, CallRecord

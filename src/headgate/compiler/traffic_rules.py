@@ -5,16 +5,17 @@ records have no methods and paths, so its rule is all requests or all connection
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.kinds import ACCESS, SPECS
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.call_records import CallRecord
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TCP_ROUTE, TRAFFIC_TARGET
 
 ALL_REQUESTS, ALL_CONNECTIONS = "all-requests", "all-connections"
+_LONGEST = 253
 _LONGEST_NAME = 240  # so that a name with a port has at most 253 characters
 _TARGETS = f"{ACCESS}/v1alpha2"  # the newest version whose destination has a port in the specification
 _ROUTES = f"{SPECS}/v1alpha4"
@@ -74,6 +75,18 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
         else:
             targets += _targets(kept, [call for call in calls if call not in kept], audit=audit)
     return Rules(targets, _routes(targets), left_out)
+
+
+def allowing(caller: str, where: CalledPort, existing: Container[Key]) -> tuple[Object, ...]:
+    """Return the objects that allow all calls of one caller (`namespace/name`) to a port, in the order to create them.
+
+    The TrafficTarget has a name of its own, so it is additional to those that exist. A route of a name that exists is left out.
+    """
+    target = _manifest(where, (caller,), audit=False)
+    name = f"{target['metadata']['name']}-from-{caller.replace('/', '.')}"[:_LONGEST].rstrip(".-")
+    route = _route(where.namespace, where.protocol)
+    key = Key(SPECS, route["kind"], where.namespace, route["metadata"]["name"])
+    return (*(() if key in existing else (route,)), {**target, "metadata": {**target["metadata"], "name": name}})
 
 
 def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
