@@ -56,6 +56,7 @@ PROGRAMS = (
     "tests/cli/test_status.py",
     "tests/cli/test_try_command.py",
     "tests/cli/test_wait.py",
+    "tests/dashboard/test_access_rules.py",
     "tests/dashboard/test_live_requests.py",
     "tests/dashboard/test_page.py",
     "tests/dashboard/test_page_history.py",

@@ -12,6 +12,7 @@ export const EDITABLE = {
   "TrafficSplit.split.smi-spec.io": SPLITS,
   "TrafficTarget.access.smi-spec.io": { group: "access.smi-spec.io", version: "v1alpha2", resource: "traffictargets" },
   "HTTPRouteGroup.specs.smi-spec.io": { group: "specs.smi-spec.io", version: "v1alpha4", resource: "httproutegroups" },
+  "TCPRoute.specs.smi-spec.io": { group: "specs.smi-spec.io", version: "v1alpha4", resource: "tcproutes" },
   "HTTPRoute.gateway.networking.k8s.io": { group: "gateway.networking.k8s.io", version: "v1", resource: "httproutes" },
   "GRPCRoute.gateway.networking.k8s.io": { group: "gateway.networking.k8s.io", version: "v1", resource: "grpcroutes" },
 };
@@ -92,6 +93,41 @@ export async function replace(path, yaml, { dryRun, signal }) {
     ...(signal ? { signal } : {}),
   });
   return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };
+}
+
+/**
+ * Create an object, and return it. Throws ApiError.
+ *
+ * @param {any} object
+ * @returns {Promise<any>}
+ */
+export async function create(object) {
+  const response = await send(objectPath(typeOf(object), object.metadata.namespace), { method: "POST", body: object });
+  return response.json();
+}
+
+/**
+ * Delete an object that this page has created, unless another one has its name by now. Throws ApiError.
+ *
+ * @param {any} object
+ */
+export async function remove(object) {
+  const { namespace, name, uid } = object.metadata;
+  const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid } };
+  await send(objectPath(typeOf(object), namespace, name), { method: "DELETE", body });
+}
+
+/**
+ * Return the type of an object of a kind that the page edits.
+ *
+ * @param {{apiVersion: string, kind: string}} object
+ * @returns {ResourceType}
+ */
+export function typeOf({ apiVersion, kind }) {
+  const [group = "", version = ""] = apiVersion.split("/", 2);
+  const type = EDITABLE[`${kind}.${group}`];
+  if (!type) throw new Error(`unreachable: the page writes no ${kind}`);
+  return { ...type, version };
 }
 
 /**

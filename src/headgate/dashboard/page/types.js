@@ -127,6 +127,7 @@
  * @property {string} rule
  * @property {string} message
  * @property {string} remedyMessage
+ * @property {any[]} [remedyObjects] the objects that would allow the caller, in the order to create them; absent from older headgates
  * @typedef {object} ExplainedBackend
  * @property {string} service
  * @property {number} port

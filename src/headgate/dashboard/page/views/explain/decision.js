@@ -1,6 +1,8 @@
 /** The decision about a request: where it arrives, the route, the backends, the access rules, and the routes that do not match. */
 
 import { Badge } from "../../parts/badge.js";
+import { MissingRule } from "../../parts/missing_rule.js";
+import { ObjectLink } from "../../parts/object_link.js";
 import { count, percent, plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 
@@ -128,13 +130,15 @@ export function alike(arrivals) {
 }
 
 /** @param {{arrival: Arrival, number: number}} properties */
-function ArrivalLine({ arrival, number }) {
-  const { workload, address, transport, allowed, message, remedyMessage } = arrival;
+export function ArrivalLine({ arrival, number }) {
+  const { workload, address, transport, allowed, message, remedyMessage, remedyObjects = [], object } = arrival;
   const at = number > 1 ? `${count(number)} pods` : workload || address;
   return html`<div class="arrival">
     <${Badge} level=${allowed ? "good" : "bad"}>${allowed ? "allowed" : "denied"}<//>${" "}at ${at}, ${TRANSPORTS[transport]}
     <p class="quiet">${message}</p>
+    ${object ? html`<p><${ObjectLink} object=${object} /></p>` : null}
     ${remedyMessage ? html`<p>To allow it: ${remedyMessage}</p>` : null}
+    ${remedyObjects.length ? html`<${MissingRule} key=${JSON.stringify(remedyObjects)} objects=${remedyObjects} />` : null}
   </div>`;
 }
 

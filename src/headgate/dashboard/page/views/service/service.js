@@ -10,6 +10,7 @@ import { Empty, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
 import { count, latency, percent, rate } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
+import { AccessRules } from "./access_rules.js";
 import { useNeighbors } from "./neighbors.js";
 import { Tap } from "./tap.js";
 import { Traffic } from "./traffic.js";
@@ -30,6 +31,7 @@ export function Service() {
     </div>
     <${Traffic} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
+    <${AccessRules} namespace=${namespace} name=${name} />
     <${Tap} namespace=${namespace} name=${name} />
     <${Findings} namespace=${namespace} name=${name} />
     <${Command} words=${["kubectl", "traffic", "edges", `service/${name}`, "-n", namespace]} />`;

@@ -1,0 +1,147 @@
+/** What the access rules of a Service decide about its callers: which rule allows each, what is denied, and the rule that is missing. */
+
+import { answered, inspectPath, request } from "../../api.js";
+import { linkTo } from "../../location.js";
+import { outcome } from "../../outcome.js";
+import { Badge } from "../../parts/badge.js";
+import { Failed, Loading } from "../../parts/states.js";
+import { may } from "../../rights.js";
+import { count } from "../../units.js";
+import { html } from "../../vendor/htm-preact.js";
+import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { ArrivalLine, alike } from "../explain/decision.js";
+import { useNeighbors } from "./neighbors.js";
+
+/**
+ * @typedef {import("../../types.js").GraphStatus} GraphStatus
+ * @typedef {{kind: string, namespace: string, name: string, denied: number}} Caller
+ * @typedef {{port: number, status: import("../../types.js").ExplanationStatus | null, error: import("../../api.js").ApiError | null}} Decision
+ */
+
+/** The kinds of nodes that a question can name as the sender of a request. */
+const SENDERS = [
+  "Pod",
+  "Deployment",
+  "StatefulSet",
+  "DaemonSet",
+  "Job",
+  "CronJob",
+  "ReplicaSet",
+  "ReplicationController",
+];
+const MOST_CALLERS = 8;
+const MOST_PORTS = 4;
+
+/** @param {{namespace: string, name: string}} properties */
+export function AccessRules({ namespace, name }) {
+  const { status, index } = useNeighbors(namespace, name);
+  const callers = status ? callersOf(status, index) : [];
+  const ports = usePorts(namespace, name, callers.length > 0);
+  if (!callers.length || !ports) return null;
+  const shown = callers.slice(0, MOST_CALLERS);
+  return html`<section class="access-rules" aria-labelledby="access-title">
+    <h2 id="access-title">Access of its callers</h2>
+    <p class="quiet">Callers of the last 30 seconds, and what the access rules decide about GET / of each. Rules can decide otherwise about other
+      requests: <a href=${linkTo(["service", namespace, name], { tap: "live", "tap-status": "denied" })}>denied requests as they happen</a>.</p>
+    <ul class="cards">${shown.map(
+      (caller) => html`<li class="card" key=${`${caller.kind}/${caller.namespace}/${caller.name}`}>
+        <${CallerAccess} caller=${caller} namespace=${namespace} name=${name} ports=${ports} />
+      </li>`,
+    )}</ul>
+    ${callers.length > shown.length ? html`<p class="quiet">${count(callers.length - shown.length)} more callers are not shown.</p>` : null}
+  </section>`;
+}
+
+/**
+ * Return the callers of a Service, those with the most denied requests first.
+ *
+ * @param {GraphStatus} status
+ * @param {number} index
+ * @returns {Caller[]}
+ */
+export function callersOf({ nodes, edges }, index) {
+  return edges
+    .filter(({ target, copy }) => target === index && !copy)
+    .flatMap((edge) => {
+      const node = nodes[edge.source];
+      if (!node || node.kind === "Outside") return [];
+      return [{ kind: node.kind, namespace: node.namespace, name: node.name, denied: outcome(edge).denied }];
+    })
+    .sort((left, right) => right.denied - left.denied || left.name.localeCompare(right.name));
+}
+
+/** @param {{caller: Caller, namespace: string, name: string, ports: number[]}} properties */
+function CallerAccess({ caller, namespace, name, ports }) {
+  const isSender = SENDERS.includes(caller.kind);
+  const right = {
+    verb: "create",
+    group: "inspect.headgate.dev",
+    resource: "explanations",
+    namespace: caller.namespace,
+  };
+  const mayExplain = isSender && may(right) === true;
+  const decisions = useDecisions(mayExplain ? caller : null, `${name}.${namespace}`, ports);
+  return html`<div class="card-head">
+      <strong>${caller.kind} ${caller.namespace}/${caller.name}</strong>
+      ${caller.denied ? html`<${Badge} level="warning">${count(caller.denied)} denied<//>` : html`<span class="quiet">none denied</span>`}
+    </div>
+    ${isSender ? null : html`<p class="quiet">Its pods are the callers. A denied request of them opens in Explain, which has the missing rule.</p>`}
+    ${mayExplain && !decisions ? html`<${Loading} what="the decision" />` : null}
+    ${decisions?.map(
+      ({ port, status, error }) => html`<div key=${port}>
+        <p>Port ${port}</p>
+        ${error ? html`<${Failed} outcome="The request was not explained" error=${error} />` : null}
+        ${alike(status?.backends.flatMap(({ arrivals }) => arrivals) ?? []).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
+      </div>`,
+    )}`;
+}
+
+/**
+ * Return the decisions about a request of a caller to each port; null until they are known.
+ *
+ * @param {Caller | null} caller null without the right to ask
+ * @param {string} host
+ * @param {number[]} ports
+ * @returns {Decision[] | null}
+ */
+function useDecisions(caller, host, ports) {
+  const [decisions, setDecisions] = useState(/** @type {Decision[] | null} */ (null));
+  const id = caller && `${caller.kind}/${caller.namespace}/${caller.name}`;
+  useEffect(() => {
+    if (!caller) return;
+    const abort = new AbortController();
+    const { kind, namespace, name } = caller;
+    const ask = async (/** @type {number} */ port) => {
+      const spec = { url: `http://${host}:${port}/`, method: "GET", headers: [], caller: { kind, name } };
+      const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec };
+      const path = inspectPath("explanations", namespace);
+      return { port, ...(await answered(path, { method: "POST", body, signal: abort.signal })) };
+    };
+    Promise.all(ports.map(ask)).then((next) => !abort.signal.aborted && setDecisions(next));
+    return () => abort.abort();
+  }, [id, host, ports.join()]);
+  return decisions;
+}
+
+/**
+ * Return the ports of a Service; null until they are known, and without the right to read it.
+ *
+ * @param {string} namespace
+ * @param {string} name
+ * @param {boolean} isNeeded
+ * @returns {number[] | null}
+ */
+function usePorts(namespace, name, isNeeded) {
+  const [ports, setPorts] = useState(/** @type {number[] | null} */ (null));
+  useEffect(() => {
+    if (!isNeeded) return;
+    const abort = new AbortController();
+    const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/services/${encodeURIComponent(name)}`;
+    request(path, { signal: abort.signal }).then(
+      ({ spec }) => setPorts((spec.ports ?? []).slice(0, MOST_PORTS).map((/** @type {any} */ { port }) => port)),
+      () => {},
+    );
+    return () => abort.abort();
+  }, [namespace, name, isNeeded]);
+  return ports;
+}
