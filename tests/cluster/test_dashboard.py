@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -107,3 +108,40 @@ async def test_a_reader_sees_what_it_may_and_is_not_offered_the_rest(cluster: Ku
     finally:
         for kind in ("rolebindings", "roles"):
             cluster.call("DELETE", f"{access}/{kind}/reader")
+
+
+@needs_chromium
+async def test_the_page_edits_yaml_with_the_checks_of_the_api_server(cluster: KubeApiServer, login: Login) -> None:
+    split = {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": "edited"},
+        "spec": {"service": "website", "backends": [{"service": "website-v1", "weight": 1}]},
+    }
+    async with login(ADMIN) as session, session.post(SPLITS, json=split) as response:
+        assert response.status == 201, await response.text()
+    settings = PageSettings("", "default")
+    async with (
+        serving(cluster.credentials(ADMIN), settings, port=0, last=Address()) as address,
+        chromium() as browser,
+    ):
+        page = await browser.new_page()
+        await page.goto(f"{address.url()}#/yaml/TrafficSplit.split.smi-spec.io/default/edited")
+        text, alert = page.get_by_role("textbox", name="YAML of the object"), page.get_by_role("alert")
+        await expect(text).to_have_value(re.compile("weight: 1"), timeout=60_000)
+        written = await text.input_value()
+        line = written[: written.index("weight: 1")].count("\n") + 1
+        for new, place, message in (
+            ("weight: -1", f"Line {line}:", "spec.backends[0].weight"),
+            ("wieght: 1", f"Line {line}:", 'unknown field "spec.backends[0].wieght"'),
+            ("weight: [", "Line ", "yaml: line "),
+        ):
+            await text.fill(written.replace("weight: 1", new))
+            await expect(alert.filter(has_text=place).filter(has_text=message)).to_be_visible(timeout=60_000)
+        await text.fill(written.replace("weight: 1", "weight: 7"))
+        await page.get_by_role("button", name="Apply", exact=True).click(timeout=60_000)
+        await page.get_by_role("button", name="Undo the change").click(timeout=60_000)
+        await expect(page.get_by_role("button", name="Undo the change")).to_have_count(0, timeout=60_000)
+        await expect(text).to_have_value(written)
+    async with login(ADMIN) as session, session.delete(f"{SPLITS}/edited") as response:
+        assert (await response.json())["details"]["name"] == "edited"

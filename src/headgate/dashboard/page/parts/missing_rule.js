@@ -58,7 +58,7 @@ function Draft({ objects, onClose }) {
       ${
         written
           ? html`<button type="button" disabled=${isBusy} onClick=${undo}>Undo: delete the ${written.kind}</button>`
-          : html`<button type="button" class="primary" disabled=${isBusy || !plan.status} onClick=${apply}>Apply</button>
+          : html`<button type="button" class="primary" disabled=${isBusy || !(plan.status || plan.error)} onClick=${apply}>Apply</button>
             <button type="button" disabled=${isBusy} onClick=${onClose}>Discard</button>`
       }
     </div>

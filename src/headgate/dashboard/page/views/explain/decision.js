@@ -80,9 +80,16 @@ const RESULTS = {
 function candidate({ route, host, result, message }) {
   const [level, word] = RESULTS[result];
   return html`<li class=${result === "Matched" ? "matched" : "quiet"}>
-    <${Badge} level=${level}>${word}<//>${" "}${route ? routeName(route) : `host ${host}`}
+    <${Badge} level=${level}>${word}<//>${" "}${route ? html`<${RouteName} route=${route} />` : `host ${host}`}
     ${message ? html`<p>${message}</p>` : null}
   </li>`;
+}
+
+/** @param {{route: ExplainedRoute}} properties */
+function RouteName({ route }) {
+  const text = routeName(route);
+  if (!route.object) return text;
+  return html`<${ObjectLink} object=${route.object} />${text.slice(refName(route.object).length)}`;
 }
 
 /**

@@ -85,7 +85,7 @@ function CallerAccess({ caller, namespace, name, ports }) {
       <strong>${caller.kind} ${caller.namespace}/${caller.name}</strong>
       ${caller.denied ? html`<${Badge} level="warning">${count(caller.denied)} denied<//>` : html`<span class="quiet">none denied</span>`}
     </div>
-    ${isSender ? null : html`<p class="quiet">Its pods are the callers. A denied request of them opens in Explain, which has the missing rule.</p>`}
+    ${isSender || !caller.denied ? null : html`<p class="quiet">Its pods are the callers. A denied request of them opens in Explain, which has the missing rule.</p>`}
     ${mayExplain && !decisions ? html`<${Loading} what="the decision" />` : null}
     ${decisions?.map(
       ({ port, status, error }) => html`<div key=${port}>

@@ -34,9 +34,15 @@ function Editable({ type, title, namespace, name }) {
       if (!listed) return html`<${Empty} title="It does not exist" />`;
       // The objects of a list have neither a kind nor a version of their own on every API server.
       const object = { ...listed, apiVersion: `${type.group}/${type.version}`, kind: title.split(" ", 1)[0] };
+      const owner = listed.metadata.ownerReferences?.find(
+        (/** @type {any} */ reference) => reference.kind === "Canary",
+      );
+      const owned = owner
+        ? html`<div class="notice warning">Its weights belong to the <a href=${linkTo(["rollouts", namespace, owner.name])}>Canary ${owner.name}</a>, which writes them again.</div>`
+        : null;
       return mayWrite === false
         ? html`<p class="quiet">You may not change this object.</p><pre class="yaml-text" tabindex="0">${toYaml(editable(object))}</pre>`
-        : html`<${YamlEditor} key=${object.metadata.uid} path=${objectPath(type, namespace, name)} object=${object} />`;
+        : html`${owned}<${YamlEditor} key=${object.metadata.uid} path=${objectPath(type, namespace, name)} object=${object} />`;
     }}
   <//>`;
 }
