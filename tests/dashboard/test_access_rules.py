@@ -97,7 +97,9 @@ async def written_by(opened: OpenPage) -> Locator:
     """Open the Service, and the missing rule of its denied caller."""
     await opened.open("/service/shop/website")
     thief = access(opened).get_by_role("listitem").filter(has_text="Deployment shop/thief")
-    await thief.get_by_role("button", name="Write the missing TrafficTarget").click()
+    button = thief.get_by_role("button", name="Write the missing TrafficTarget")
+    await expect(button).to_be_visible()
+    await button.click()
     return thief
 
 

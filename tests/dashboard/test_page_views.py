@@ -205,7 +205,8 @@ async def test_a_service_shows_its_traffic_by_backend_and_the_weights_that_chang
 
     callers = page.get_by_role("region", name="Callers").locator("tbody tr")
     await expect(callers).to_have_text(["client (shop)10/s85 %10.5 ms!100yes"])
-    await expect(page.get_by_role("link", name="TrafficSplit shop/website")).to_be_visible()
+    splits = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="TrafficSplit shop/website"))
+    await expect(splits.first).to_have_text("TrafficSplit shop/website")
     await expect(page.get_by_text("Service shop/gone not found; create it")).to_be_visible()
 
 

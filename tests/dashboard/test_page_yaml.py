@@ -175,6 +175,9 @@ async def test_lines_of_fields(opened: OpenPage) -> None:
         "spec.rules[1].filters": 13,
         "spec.rules[2].filters": 5,
         "spec.hosts[0]": 14,
+        "spec.rules.filters": 5,
+        "spec.rules[0].matches.path": 6,
+        "spec.rules[0].matches[1].headers.value": 12,
         "metadata.annotations[headgate.dev/x]": 3,
         "status.x": 0,
     }

@@ -114,6 +114,8 @@ function isBlank(line) {
 function keyAt(lines, from, to, key) {
   const first = lines.slice(from, to).find((line) => !isBlank(line));
   if (first === undefined) return -1;
+  // A field of an entry without its index, as API servers write some: which entry is not known if there are several.
+  if (entryAt(lines, from, to, 1) >= 0 && depthOf(first) < keyColumn(first)) return -1;
   const column = keyColumn(first);
   for (let at = from; at < to; at += 1) {
     const line = lines[at] ?? "";
