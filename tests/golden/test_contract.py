@@ -44,6 +44,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         PROTOCOL,
         "A request for an explanation has a server name; a revision before ignores it, and routes of its Services read none.",
     ),
+    (
+        PROTOCOL,
+        "Explanations have the objects of a remedy, empty by default; readers ignore fields that they do not know.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))
