@@ -83,11 +83,12 @@ class PageApi:
         ]
         if causes:
             return _status(422, "TrafficSplit is invalid", causes)
+        headers = {"warning": self.warning} if self.warning else None
         if is_dry_run:
-            return web.json_response({**old, "spec": sent["spec"]})
+            return web.json_response({**old, "spec": sent["spec"]}, headers=headers)
         self.written.append(("PUT", path, sent))
         self.objects[path] = changed(old, **sent["spec"])
-        return web.json_response(self.objects[path], headers={"warning": self.warning} if self.warning else None)
+        return web.json_response(self.objects[path], headers=headers)
 
     def _patch(self, path: str, body: Mapping[str, Any]) -> web.Response:
         obj = self.objects[path]

@@ -46,8 +46,9 @@ async def test_an_edit_is_checked_planned_applied_and_undone(opened: OpenPage) -
     await expect(page.get_by_text("The change has no effect on requests and access.")).to_be_visible()
     await expect(page.get_by_text("kubectl apply -f website.yaml")).to_be_visible()
     assert not [path for method, path, _ in api.written if method == "PUT"]
+    await expect(page.get_by_text("!warning the weights of v1 are unusual")).to_be_visible()
     await apply.click()
-    await expect(page.get_by_text("the weights of v1 are unusual")).to_be_visible()
+    await expect(page.get_by_text("the weights of v1 are unusual", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Undo the change").click()
     await expect(text_of(page)).to_have_value(containing("weight: 10"))
     await expect(page.get_by_role("button", name="Undo the change")).to_have_count(0)

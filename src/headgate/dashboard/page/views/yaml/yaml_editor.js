@@ -13,7 +13,7 @@ import { YamlText } from "./yaml_text.js";
 
 /**
  * @typedef {{line: number, field: string, message: string}} Mistake
- * @typedef {{text: string, mistakes: Mistake[], object: any, plan: import("../../parts/plan.js").PlanAnswer}} Check what is known about `text`
+ * @typedef {{text: string, mistakes: Mistake[], warnings: string[], object: any, plan: import("../../parts/plan.js").PlanAnswer}} Check what is known about `text`
  */
 
 const CHECK_DELAY_MS = 400;
@@ -92,7 +92,8 @@ export function YamlEditor({ path, object: streamed }) {
 /** @param {{check: Check | null, isRejected: boolean, file: string}} properties */
 function Effect({ check, isRejected, file }) {
   if (isRejected) return null;
-  return html`${check ? html`<${PlanView} answer=${check.plan} />` : html`<${Loading} what="the check of the API server" />`}
+  return html`${check?.warnings.map((warning) => html`<p><${Badge} level="warning">warning<//>${" "}${warning}</p>`)}
+    ${check ? html`<${PlanView} answer=${check.plan} />` : html`<${Loading} what="the check of the API server" />`}
     <div><p class="quiet">The same, with this text in a file:</p><${Command} words=${["kubectl", "apply", "-f", file]} /></div>`;
 }
 
@@ -165,12 +166,12 @@ async function checked(path, text, version, signal) {
   const sent = withVersion(text, version);
   const none = { status: null, error: null };
   try {
-    const { object } = await replace(path, sent.text, { dryRun: true, signal });
+    const { object, warnings } = await replace(path, sent.text, { dryRun: true, signal });
     const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects: [editable(object)] } };
     const plan = await answered(`${INSPECT}/plans`, { method: "POST", body, signal });
-    return { text, mistakes: [], object, plan };
+    return { text, mistakes: [], warnings, object, plan };
   } catch (failure) {
-    return { text, mistakes: mistakesOf(failure, text, sent.added), object: null, plan: none };
+    return { text, mistakes: mistakesOf(failure, text, sent.added), warnings: [], object: null, plan: none };
   }
 }
 
