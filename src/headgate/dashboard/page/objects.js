@@ -118,7 +118,7 @@ export async function remove(object) {
 }
 
 /**
- * Return the type of an object of a kind that the page edits.
+ * Return an object's type. The page edits its kind.
  *
  * @param {{apiVersion: string, kind: string}} object
  * @returns {ResourceType}

@@ -99,7 +99,7 @@ function CallerAccess({ caller, namespace, name, ports }) {
 /**
  * Return the decisions about a request of a caller to each port; null until they are known.
  *
- * @param {Caller | null} caller null without the right to ask
+ * @param {Caller | null} caller null without the right to explain
  * @param {string} host
  * @param {number[]} ports
  * @returns {Decision[] | null}
@@ -111,13 +111,13 @@ function useDecisions(caller, host, ports) {
     if (!caller) return;
     const abort = new AbortController();
     const { kind, namespace, name } = caller;
-    const ask = async (/** @type {number} */ port) => {
+    const explain = async (/** @type {number} */ port) => {
       const spec = { url: `http://${host}:${port}/`, method: "GET", headers: [], caller: { kind, name } };
       const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec };
       const path = inspectPath("explanations", namespace);
       return { port, ...(await answered(path, { method: "POST", body, signal: abort.signal })) };
     };
-    Promise.all(ports.map(ask)).then((next) => !abort.signal.aborted && setDecisions(next));
+    Promise.all(ports.map(explain)).then((next) => !abort.signal.aborted && setDecisions(next));
     return () => abort.abort();
   }, [id, host, ports.join()]);
   return decisions;

@@ -75,7 +75,7 @@ export function result({ access, response: { status, flags, grpcStatus } }) {
 }
 
 /**
- * Return the name of the sender of a request: its ServiceAccount, pod or address.
+ * Return the name of a request's sender: its ServiceAccount, pod or address.
  *
  * @param {TapPeer} source
  */
