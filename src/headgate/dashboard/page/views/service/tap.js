@@ -43,7 +43,7 @@ const NO_FILTERS = { method: "", path: "", status: "", from: "", route: "", side
 export function Tap({ namespace, name }) {
   const right = { verb: "get", group: GROUP, resource: "services", subresource: "tap", namespace, name };
   const isOpen = place.value.query.tap === "live";
-  if (may(right) === false) return null;
+  if (may(right) !== true) return null;
   return html`<section class="tap" aria-labelledby="tap-title">
     <div class="section-head">
       <h2 id="tap-title">Live requests</h2>
