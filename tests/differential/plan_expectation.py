@@ -77,7 +77,7 @@ def treatments(meshes: Sequence[Mesh], sent: Sent) -> list[Treatment | list[int]
 
 
 def is_usual(sent: Sent) -> bool:
-    """Return whether plans are about a request: its SNI is its host, and its headers are ASCII (docs/plan.md)."""
+    """Return whether plans are about a request: its SNI is its host, and its headers are ASCII (docs/tasks/plan.md)."""
     is_host = not sent.server_name or sent.server_name == sent.authority.partition(":")[0].lower()
     return is_host and all(value.isascii() for _, value in sent.headers)
 

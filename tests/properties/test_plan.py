@@ -49,7 +49,7 @@ def test_a_plan_names_each_request_that_is_treated_differently():
 
     each()
     assert seen["requests"]
-    # A plan has no example of classes that only text outside ASCII fits (docs/plan.md), which worlds have expressions for.
+    # A plan has no example of classes that only text outside ASCII fits (docs/tasks/plan.md), which worlds have expressions for.
     assert seen["undecided"] * 20 < seen["classes"], seen
     _report("requests", seen)
 

@@ -150,8 +150,8 @@ class Target(Value, frozen=True, kw_only=True):
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
-    itself too, and in the root's own table. `policy_roots` has all such Services then, for their TLS. `resilience` is that of the Service that clients or the route call,
-    and so is `session`, unless all targets have the same: then the route has it. Gateways call it with `tls`.
+    itself too, and in the root's own table. `policy_roots` has all such Services then, for their TLS. `resilience` is that of the
+    Service that clients or the route call, and so is `session`, unless all targets have the same: then the route has it. Gateways call it with `tls`.
     """
 
     ref: PortRef
@@ -273,7 +273,7 @@ class Route(Value, frozen=True, kw_only=True):
 
 
 class ServerName(Value, frozen=True, kw_only=True):
-    """The TLS connections of a Gateway port or Service port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
+    """The TLS connections of a Gateway or Service port whose server name (SNI) fits `host` best: they follow `route`, or are closed.
 
     At a Gateway, with `terminated`, the proxy ends TLS with the certificates of the listener with the hostname `listener`.
     """
@@ -287,8 +287,7 @@ class ServerName(Value, frozen=True, kw_only=True):
 class RouteTable(Value, frozen=True, kw_only=True):
     """The routes of a Service port; the first route that matches a request is used.
 
-    A port that is not HTTP has one route, whose split distributes connections; or, with TLSRoutes, no route and
-    `server_names`, sorted by host. `resilience` is for calls of single pods.
+    A port that is not HTTP has one route for its connections, or, with TLSRoutes, `server_names` by host. `resilience` is for calls of single pods.
     """
 
     ref: PortRef

@@ -33,12 +33,12 @@ export function objectPath({ group, version, resource }, namespace = "", name = 
 const discovered = new Map();
 
 /**
- * Return the resource type of an object, as the API server lists it. Throws ApiError.
+ * Return the resource type of an object of any kind, as the API server lists it. Throws ApiError.
  *
  * @param {{object: import("./types.js").Ref, present: Record<string, any> | null, wanted: Record<string, any> | null}} step
  * @returns {Promise<ResourceType>}
  */
-export async function typeOf({ object: { kind }, present, wanted }) {
+export async function discoveredTypeOf({ object: { kind }, present, wanted }) {
   const [version = "", group = ""] = String((present ?? wanted)?.apiVersion)
     .split("/")
     .reverse();

@@ -2,7 +2,7 @@
 
 import { inspectPath, request } from "../../api.js";
 import { namespaceWords } from "../../namespace.js";
-import { typeOf } from "../../objects.js";
+import { discoveredTypeOf } from "../../objects.js";
 import { Command } from "../../parts/command.js";
 import { PlanView, usePlan } from "../../parts/plan.js";
 import { Empty, Failed, Read } from "../../parts/states.js";
@@ -145,7 +145,7 @@ function useDenied(steps) {
  * @returns {Promise<import("../../rights.js").Right>}
  */
 async function rightFor(step) {
-  const { group, resource } = await typeOf(step);
+  const { group, resource } = await discoveredTypeOf(step);
   const verb = step.verb === "update" ? "patch" : step.verb;
   return { verb, group, resource, namespace: step.object.namespace };
 }

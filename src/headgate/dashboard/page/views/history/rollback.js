@@ -1,7 +1,7 @@
 /** The writes of a rollback, under the caller's own rights and in the order of `headgate rollback`. */
 
 import { ApiError, request } from "../../api.js";
-import { merge, objectPath, typeOf } from "../../objects.js";
+import { merge, objectPath, discoveredTypeOf } from "../../objects.js";
 import { refName } from "../../units.js";
 import { differences } from "./differences.js";
 
@@ -58,7 +58,7 @@ function errorOf(failure, step, written, steps) {
  * @returns {Promise<Write>}
  */
 async function prepared(step) {
-  const type = await typeOf(step);
+  const type = await discoveredTypeOf(step);
   const stored = await storedAt(objectPath(type, step.object.namespace, step.object.name));
   if (!agrees(stored, step.present)) throw new ApiError(409, "it has changed meanwhile; look at the comparison again");
   return { step, type, stored };
