@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Locator, expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -171,4 +171,4 @@ async def test_axe_finds_no_violation_in_a_missing_rule(opened: OpenPage, scheme
     serve(opened.api)
     await opened.page.emulate_media(color_scheme=scheme)
     await expect((await written_by(opened)).get_by_role("button", name="Apply", exact=True)).to_be_enabled()
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)

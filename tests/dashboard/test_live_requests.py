@@ -5,8 +5,8 @@ from urllib.parse import parse_qs
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -254,4 +254,4 @@ async def test_axe_finds_no_violation_in_live_requests(opened: OpenPage, scheme:
     denied = {"allowed": False, "object": None, "rule": ""}
     opened.api.send(TAP, event("Client", status=503), event("Server", status=403, access=denied), event("Server"))
     await expect(rows(page)).to_have_count(3)
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)

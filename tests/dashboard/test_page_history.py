@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Locator, expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, no_differences
 from tests.dashboard.test_page_views import serve_service
 
@@ -239,13 +239,13 @@ async def test_axe_finds_no_violation_in_a_rollback_and_at_a_mark(opened: OpenPa
     serve_history(opened.api, step("update", "website", 50, 90), step("delete", "new", 20, None))
     await opened.page.emulate_media(color_scheme=scheme)
     await open_rollback(opened)
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)
     await opened.open(f"/service/shop/website?{WINDOW}")
     marks = opened.page.get_by_role("group", name="Changes in this time").get_by_role("button")
     await expect(marks).to_have_count(2)
     await marks.last.focus()
     await expect(opened.page.get_by_role("region", name="The change")).to_contain_text("Revision 4")
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)
 
 
 @pytest.mark.parametrize("width", [390, 640])

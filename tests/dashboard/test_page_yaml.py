@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from playwright.async_api import Page, expect
-from tests.browser import needs_chromium
-from tests.dashboard.open_page import OpenPage, needs_axe
+from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, changed
 from tests.dashboard.test_page_writes import SPLITS, backends, replace, serve_split
 
@@ -196,4 +196,4 @@ async def test_axe_finds_no_violation_in_the_editor(opened: OpenPage, scheme: An
     await opened.open(PLACE)
     await edited(opened.page, "weight: 10", "weight: -1")
     await expect(opened.page.get_by_role("alert")).to_be_visible()
-    await opened.assert_accessible()
+    await assert_accessible(opened.page)
