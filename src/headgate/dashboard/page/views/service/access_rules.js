@@ -1,4 +1,4 @@
-/** What the access rules of a Service decide about its callers: which rule allows each, what is denied, and the rule that is missing. */
+/** The callers of a Service, and of those that are denied what the access rules decide, with the rule that is missing. */
 
 import { answered, inspectPath, request } from "../../api.js";
 import { linkTo } from "../../location.js";
@@ -41,8 +41,8 @@ export function AccessRules({ namespace, name }) {
   const shown = callers.slice(0, MOST_CALLERS);
   return html`<section class="access-rules" aria-labelledby="access-title">
     <h2 id="access-title">Access of its callers</h2>
-    <p class="quiet">Callers of the last 30 seconds, and what the access rules decide about GET / of each. Rules can decide otherwise about other
-      requests: <a href=${linkTo(["service", namespace, name], { tap: "live", "tap-status": "denied" })}>denied requests as they happen</a>.</p>
+    <p class="quiet">Callers of the last 30 seconds. Where requests were denied: what the access rules decide about GET / of this caller. Rules can
+      decide otherwise about other requests: <a href=${linkTo(["service", namespace, name], { tap: "live", "tap-status": "denied" })}>denied requests as they happen</a>.</p>
     <ul class="cards">${shown.map(
       (caller) => html`<li class="card" key=${`${caller.kind}/${caller.namespace}/${caller.name}`}>
         <${CallerAccess} caller=${caller} namespace=${namespace} name=${name} ports=${ports} />
@@ -79,7 +79,7 @@ function CallerAccess({ caller, namespace, name, ports }) {
     resource: "explanations",
     namespace: caller.namespace,
   };
-  const mayExplain = isSender && may(right) === true;
+  const mayExplain = isSender && caller.denied > 0 && may(right) === true;
   const decisions = useDecisions(mayExplain ? caller : null, `${name}.${namespace}`, ports);
   return html`<div class="card-head">
       <strong>${caller.kind} ${caller.namespace}/${caller.name}</strong>
@@ -99,7 +99,7 @@ function CallerAccess({ caller, namespace, name, ports }) {
 /**
  * Return the decisions about a request of a caller to each port; null until they are known.
  *
- * @param {Caller | null} caller null without the right to explain
+ * @param {Caller | null} caller null without denied requests, or without the right to explain
  * @param {string} host
  * @param {number[]} ports
  * @returns {Decision[] | null}
