@@ -45,14 +45,19 @@ def indented(text: str) -> str:
 
 def main() -> int:
     expected = config_maps()
+    unused = [
+        path for path in EXAMPLES.rglob("programs.yaml") if path not in expected and path.read_text().startswith(HEAD)
+    ]
     if "--check" not in sys.argv[1:]:
         for path, text in expected.items():
             path.write_text(text)
+        for path in unused:
+            path.unlink()
         return 0
     stale = [path for path, text in expected.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
+    for path in [*stale, *unused]:
         print(f"{path.relative_to(ROOT)} differs from examples/programs: run `make examples`")
-    return 1 if stale else 0
+    return 1 if stale or unused else 0
 
 
 if __name__ == "__main__":

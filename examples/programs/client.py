@@ -30,8 +30,8 @@ class User:
         self.target = urllib.parse.urlsplit(url)
         self.name = name
         self.headers = {"Host": self.target.netloc, **headers}
-        self.cookies = [headers["Cookie"]] if "Cookie" in headers else []
-        self.path = url if PROXY.hostname else self.target.path or "/"
+        self.cookies = dict(pair.split("=", 1) for pair in headers.get("Cookie", "").split("; ") if "=" in pair)
+        self.path = url if PROXY.hostname else self.target._replace(scheme="", netloc="").geturl() or "/"
         host = PROXY if PROXY.hostname else self.target
         self.connection = http.client.HTTPConnection(host.hostname or "", host.port or 80, timeout=TIMEOUT_SECONDS)
         self.results: collections.Counter[str] = collections.Counter()
@@ -52,9 +52,10 @@ class User:
 
     def remember(self, cookie: str | None) -> None:
         """Send a response's cookie with the next requests, as a browser does."""
-        if cookie and (pair := cookie.partition(";")[0]) not in self.cookies:
-            self.cookies.append(pair)
-            self.headers["Cookie"] = "; ".join(self.cookies)
+        if cookie and self.name:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value
+            self.headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
 
     def report(self) -> str:
         results = "  ".join(f"{result}: {count}" for result, count in sorted(self.results.items()))
@@ -76,7 +77,7 @@ def run(users: Iterable[User]) -> None:
             time.sleep(max(due - time.monotonic(), 0))
         if time.monotonic() >= report:
             print("\n".join(user.report() for user in users) + "\n", end="")
-            report += REPORT_SECONDS
+            report = time.monotonic() + REPORT_SECONDS
 
 
 def users(url: str, texts: Iterable[str], name: str) -> list[User]:

@@ -99,36 +99,38 @@ class Connection:
         self.socket.close()
 
 
-def first() -> Connection:
-    """Return a connection to a server that answers, so that its start counts no failures."""
-    while True:
-        try:
-            connection = Connection()
-            if connection.call() != "failed":
-                return connection
-        except OSError:
-            time.sleep(0.5)
-        else:
-            connection.close()
-            time.sleep(0.5)
+def connected() -> Connection | None:
+    try:
+        return Connection()
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def call(connection: Connection | None) -> str:
+    """Return the version that answered, or what went wrong."""
+    if connection is None:
+        return "no connection"
+    try:
+        return connection.call()
+    except OSError as error:
+        connection.is_ending = True
+        return type(error).__name__
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-connection = first()
+while call(connection := connected()) in {"no connection", "failed"}:  # the server's start counts no failures
+    time.sleep(0.5)
 counts: collections.Counter[str] = collections.Counter()
 due, report = time.monotonic(), time.monotonic() + REPORT_SECONDS
 while True:
-    try:
-        counts[connection.call()] += 1
-    except OSError as error:
-        counts[type(error).__name__] += 1
-        connection.is_ending = True
-    if connection.is_ending:
-        connection.close()
-        connection = first()
+    counts[call(connection)] += 1
+    if connection is None or connection.is_ending:
+        if connection:
+            connection.close()
+        connection = connected()
     due = max(due + PAUSE, time.monotonic() - 1)  # after a delay, at most a second's calls at once
     time.sleep(max(due - time.monotonic(), 0))
     if time.monotonic() >= report:
         print("  ".join(f"{result}: {count}" for result, count in sorted(counts.items())))
         counts.clear()
-        report += REPORT_SECONDS
+        report = time.monotonic() + REPORT_SECONDS

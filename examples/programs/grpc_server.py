@@ -62,7 +62,9 @@ class Calls(socketserver.StreamRequestHandler):
         if kind in {SETTINGS, PING} and not flags & ACK:
             frames += frame(kind, ACK, 0, payload if kind == PING else b"")
         if kind == DATA and payload:
-            frames += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", len(payload)))
+            window = struct.pack(">I", len(payload))
+            frames += frame(WINDOW_UPDATE, 0, 0, window)
+            frames += b"" if flags & END_STREAM else frame(WINDOW_UPDATE, 0, number, window)
         if kind in {DATA, HEADERS} and flags & END_STREAM:
             frames += answer(number)
         return frames

@@ -53,6 +53,8 @@ def test_a_block_that_is_not_run_gives_a_reason(page: Path) -> None:
 def test_a_page_of_a_task_begins_with_the_set_up_and_ends_with_what_is_next(page: Path) -> None:
     lines = page.read_text().splitlines()
     assert re.match(r"Set-up: \[.*\]\(\.\./start/(setup|cluster)\.md\)", lines[2])
+    example = re.search(r"with `make run EXAMPLE=(.*)`", lines[2])
+    assert example is None or (ROOT / example[1]).is_dir()
     last = max(index for index, line in enumerate(lines) if line.startswith("## "))
     assert lines[last] == "## Next"
     assert all(re.match(r"- \[.*\]\(", line) for line in lines[last + 2 :])
