@@ -75,11 +75,11 @@ def checked_out(scratch: Path) -> Path:
     changes = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
     if changes:
         raise Unfit(f"the tree is not clean; commit or remove these files:\n{changes}")
-    archive = scratch / "tree.tar"
+    archive, tree = scratch / "tree.tar", scratch / "tree"
+    tree.mkdir()
     subprocess.run([*git, "archive", "--output", archive, "HEAD"], check=True)
-    with tarfile.open(archive) as opened:
-        opened.extractall(scratch / "tree", filter="data")
-    return scratch / "tree"
+    subprocess.run(["tar", "--extract", "--file", archive, "--directory", tree], check=True)
+    return tree
 
 
 def build(tree: Path, version: str) -> tuple[Path, ...]:
