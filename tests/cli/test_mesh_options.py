@@ -1,6 +1,8 @@
 """The options of a mesh on a cluster."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +95,22 @@ def test_every_option_that_install_offers_reaches_the_control_plane(
         nginx_image="registry.example/nginx:1",
         **{name.replace("-", "_"): text for name, text in PROXY.items()},
     )
+
+
+def test_the_page_about_clusters_has_every_option_with_its_default() -> None:
+    """An empty cell is the default of an option that is named by what it turns off."""
+    page = (Path(__file__).parents[2] / "docs/tasks/kubernetes.md").read_text()
+    table = page.partition("| Option of `install` |")[2].partition("\n\n")[0]
+    defaults: dict[str, str] = {}
+    for row in table.splitlines()[2:]:
+        flags, texts, _ = (cell.strip() for cell in row.strip("|").split("|", 2))
+        defaults |= zip(re.findall(r"--[\w-]+", flags), texts.split(", "), strict=True)
+    expected = {declared.flag: declared.text or "none" for declared in OPTIONS.values()}
+    expected |= dict.fromkeys(("--node-agent", "--custom-metrics", "--external-metrics"), "no")
+    expected |= {"--namespaces": "all", "--no-aggregated-apis": "", "--replicas": "2", "--revision": "none"}
+    del expected["--aggregated-apis"]
+    assert defaults.pop("--image")
+    assert defaults == expected
 
 
 @pytest.mark.parametrize("value", ["Registry", "a, b", "a,,b", ","])

@@ -1,5 +1,8 @@
 """What annotations of Services say about failures of endpoints, and which routes get it (docs/tasks/resilience.md)."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.make.objects import (
     backed_service,
@@ -25,6 +28,19 @@ def settings(**annotations: str) -> Resilience:
     assert not findings(result, Reason.FIELD_IGNORED)
     (table,) = result.mesh.tables
     return table.resilience
+
+
+def test_the_page_has_the_defaults() -> None:
+    """An annotation with the defaults of the page is as none, but for the budget, which only an annotation begins."""
+    page = (Path(__file__).parents[2] / "docs/tasks/resilience.md").read_text()
+    pairs: dict[str, list[str]] = {EJECTION: [], RETRY: []}
+    for annotation, written in pairs.items():
+        table = page.partition(f"| `{annotation}` | Default |")[2].partition("\n\n")[0]
+        rows = re.findall(r"\| `([\w-]+)=[^`]+` \| `?([\d.a-z%]+)`? \|", table)
+        written += [f"{name}={default}" for name, default in rows]
+    assert [len(written) for written in pairs.values()] == [6, 4]
+    assert settings(ejection=" ".join(pairs[EJECTION])) == DEFAULT
+    assert settings(retry=" ".join(pairs[RETRY])) == Resilience(retry=Retry())
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,22 @@ def test_a_page_of_a_task_begins_with_the_set_up_and_ends_with_what_is_next(page
     assert all(re.match(r"- \[.*\]\(", line) for line in lines[last + 2 :])
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda page: page.parent.name)
+def test_the_page_of_an_example_names_the_environment_of_its_commands(page: Path) -> None:
+    """Commands in the second terminal need PATH and KUBECONFIG of the mesh that `make run` starts."""
+    text = page.read_text()
+    started = re.search(r"^\$ make run(?: EXAMPLE=(?:[\w-]+/)*([\w-]+))?$", text, re.MULTILINE)
+    if started and re.search(r"`(kubectl|headgate) ", text):
+        assert f"`source .headgate/{started[1] or 'canary'}/env`" in text
+
+
+def test_the_page_of_checks_has_the_numbers_of_random_meshes() -> None:
+    comparisons = (ROOT / f"tests/differential/{name}_comparison.py" for name in ("routing", "access", "commands"))
+    usual = [re.findall(r'"FUZZ_WORLDS", "(\d+)"', path.read_text()) for path in comparisons]
+    counts = "{}, {} and {}".format(*(count for (count,) in usual))
+    assert f"`make test` runs {counts} meshes" in (ROOT / "docs/tasks/checks.md").read_text()
+
+
 def test_differs_returns_the_first_line_that_differs() -> None:
     assert differs(["a 1", "...", "c"], ["a   22", "x", "c"]) == ""
     assert differs(["a", "c"], ["a", "b", "c"]) == "c"

@@ -1,5 +1,8 @@
 """What the history records of an object."""
 
+import re
+from pathlib import Path
+
 from tests.history.objects import CANARY, website_split
 
 from headgate.history.records import RECORDED, content_of, controller_of, object_in, record_of
@@ -35,3 +38,10 @@ def test_only_a_controller_controls_an_object() -> None:
 def test_recorded_kinds_exist_and_are_no_secrets() -> None:
     assert {(kind.group, kind.kind) for kind in KINDS} > RECORDED
     assert not {"Secret", "ConfigMap", "Pod", "EndpointSlice"} & {kind for _, kind in RECORDED}
+
+
+def test_the_page_names_the_recorded_kinds() -> None:
+    """SMI and the Gateway API have kinds of the same name."""
+    page = (Path(__file__).parents[2] / "docs/tasks/history.md").read_text()
+    listed = page.partition("\nKinds: ")[2].partition(". ")[0]
+    assert sorted(re.findall(r"\w+", listed)) == sorted(kind for _, kind in RECORDED)
