@@ -1,6 +1,8 @@
 """The objects of an installation: labels, selectors, ports and permissions fit together."""
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from headgate.plane.feed import COMPILED
 from headgate.resources.registry import BUILT_IN, KINDS
 
 VALUES = Values(image="headgate:1")
+PAGE = (Path(__file__).parents[3] / "docs/tasks/kubernetes.md").read_text()
 
 
 def found(kind: str, name: str = "headgate") -> Any:
@@ -213,6 +216,20 @@ def test_users_with_the_roles_of_kubernetes_read_or_write_each_kind_with_a_defin
     written = {(*kind, verb) for kind in kinds for verb in ("create", "update", "patch", "delete", "deletecollection")}
     assert edit == view | written
     assert rights("admin") == edit
+
+
+def test_the_page_has_the_rights_of_users_and_the_kinds_with_rules() -> None:
+    (row,) = re.findall(r"^\| `headgate-view` \|[^|]*\|([^|]*)\|", PAGE, re.MULTILINE)
+    listed = {
+        (group, name)
+        for names, group in re.findall(r"([\w, ]+) of ([\w.-]+)", row)
+        for name in names.strip().split(", ")
+    }
+    definitions = [item["spec"] for item in manifests(VALUES) if item["kind"] == "CustomResourceDefinition"]
+    assert listed == {(spec["group"], spec["names"]["plural"]) for spec in definitions}
+    table = PAGE.partition("| Kind | Rejected |")[2].partition("\n\n")[0]
+    ruled = {spec["names"]["kind"] for spec in definitions if "x-kubernetes-validations" in str(spec)}
+    assert {line.split("|")[1].strip() for line in table.splitlines()[2:]} == ruled
 
 
 def test_users_with_the_roles_of_kubernetes_read_metrics_of_resources_with_a_namespace_only() -> None:
