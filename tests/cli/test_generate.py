@@ -168,6 +168,19 @@ async def test_policies_select_the_running_pods_of_the_api(served: ServedMesh, r
     assert "no policy for ServiceAccount blue/store, because it has no running pod" in ran.err
 
 
+async def test_a_policy_that_selects_a_version_alone_is_a_warning(served: ServedMesh, recorded: str) -> None:
+    await served.store.create(objects.namespace("shop"))
+    for account, version in (("web", "v1"), ("other", "v2")):
+        labels = {"app": "shop", "app.kubernetes.io/version": version}
+        await served.store.create(objects.pod(account, account=account, namespace="shop", labels=labels))
+    ran = await served.run("generate", "xauthorizationpolicies", "--from-traffic", recorded, "-n", "shop")
+    assert len(documents(ran.out)) == 1
+    assert (
+        "the policy for ServiceAccount shop/web selects only pods of the current version, by app.kubernetes.io/version"
+        in ran.err
+    )
+
+
 async def test_a_mesh_without_traffic_says_so(served: ServedMesh) -> None:
     ran = await served.run("generate", "traffictargets", "--from-traffic", "168h")
     assert ran.code == 1

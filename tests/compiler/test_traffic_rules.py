@@ -138,6 +138,7 @@ def pod_of(account: str, *, phase: str = "Running", **labels: str) -> Object:
 
 
 WEB = {"app": "web", "version": "v1"}
+CHART = {"helm.sh/chart": "shop-1.2.3"}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,20 @@ WEB = {"app": "web", "version": "v1"}
             {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]},
         ),
         ([{"a": "1", "b": "2"}], [{"a": "1"}, {"b": "2"}], {"matchLabels": {"a": "1", "b": "2"}}),
+        (
+            [{"app": "shop", "team": "x", "tier": "front", **CHART}],
+            [{"app": "shop", "team": "x", "tier": "back"}, {"app": "db", "tier": "front"}],
+            {"matchLabels": {"app": "shop", "tier": "front"}},
+        ),
+        (
+            [{"app": "shop", "tier": "front"}, {"app": "shop", "tier": "back"}],
+            [{"app": "shop", "tier": "data"}, {"app": "db", "tier": "back"}],
+            {
+                "matchLabels": {"app": "shop"},
+                "matchExpressions": [{"key": "tier", "operator": "In", "values": ["back", "front"]}],
+            },
+        ),
+        ([{"app": "shop", **CHART}], [{"app": "shop"}], {"matchLabels": CHART}),
         ([WEB], [WEB], None),
         ([{}], [], None),
         ([WEB, {}], [], None),
@@ -162,9 +177,23 @@ def test_the_selector_of_a_policy_selects_the_pods_of_the_account_alone(own, oth
     assert pod_selector(own, others) == selector
 
 
+LABELS_OF_CONTROLLERS = (
+    "pod-template-hash",
+    "rollouts-pod-template-hash",
+    "controller-revision-hash",
+    "pod-template-generation",
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "controller-uid",
+    "topology.kubernetes.io/zone",
+)
+
+
 def test_pods_that_have_ended_and_labels_of_controllers_do_not_count():
     pods = [
-        pod_of("web", app="web", **{"pod-template-hash": "1a"}),
+        pod_of("web", app="web", **dict.fromkeys(LABELS_OF_CONTROLLERS, "1a")),
         pod_of("job", phase="Succeeded", app="web"),
         objects.obj("Pod", "plain", namespace="shop", spec={}),
     ]
@@ -176,9 +205,22 @@ def test_an_account_whose_pods_no_label_distinguishes_is_named():
     rules = policies(derive(calls), pod_labels([pod_of("web", app="x"), pod_of("other", app="x")]))
     assert not rules.targets
     assert rules.unselected == {
-        "shop/web": "its pods have no label that no other pod of the namespace has",
+        "shop/web": "no labels that outlast a rollout distinguish its pods from the other pods of the namespace",
         "shop/gone": "it has no running pod, so its labels are unknown",
     }
+
+
+def test_an_account_whose_pods_only_the_rollout_distinguishes_gets_no_policy():
+    pods = [pod_of(name, app="shop", **{"rollouts-pod-template-hash": name}) for name in ("web", "other")]
+    rules = policies(derive([record("shop/web", "blue/a")]), pod_labels(pods))
+    assert (list(rules.targets), list(rules.unselected)) == ([], ["shop/web"])
+
+
+def test_an_account_whose_pods_only_the_version_distinguishes_is_named_with_these_labels():
+    pods = [pod_of("web", app="shop", version="v1"), pod_of("other", app="shop", version="v2"), pod_of("db", app="db")]
+    rules = policies(derive([record("shop/web", "blue/a"), record("shop/db", "blue/a")]), pod_labels(pods))
+    assert len(rules.targets) == 2
+    assert rules.of_version == {"shop/web": ["version"]}
 
 
 def test_each_source_of_the_rules_is_needed():

@@ -27,6 +27,7 @@ from headgate.resources.registry import AUTHORIZATION_POLICY, POD, TRAFFIC_TARGE
 KEPT_H = 7 * 24
 _HOUR_S = 3600.0
 _NAMED = 5  # the largest number of callers in a message
+_BY_ACCOUNT = "traffictargets, which select pods by their ServiceAccount"
 
 _POLICIES = AUTHORIZATION_POLICY.plural
 What = Annotated[
@@ -191,7 +192,12 @@ def _left_out(rules: Rules) -> Iterator[str]:
     for account, reason in rules.unselected.items():
         yield (
             f"Warning: no policy for ServiceAccount {account}, because {reason}. Give its pods a label of their own, or write"
-            " traffictargets, which select pods by their ServiceAccount"
+            f" {_BY_ACCOUNT}"
+        )
+    for account, labels in rules.of_version.items():
+        yield (
+            f"Warning: the policy for ServiceAccount {account} selects only pods of the current version, by {' and '.join(labels)}: after"
+            f" the next one it selects none and no longer closes them. Give its pods a label of their own, or write {_BY_ACCOUNT}"
         )
 
 

@@ -12,14 +12,13 @@ from headgate.compiler.traffic_rules import CalledPort, GeneratedRule, Rules
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.gateway_api.authorization_policy import SERVICE_ACCOUNT
 from headgate.resources.meta import Object, labels_of, part
+from headgate.resources.pod_owners import is_controller_label
 from headgate.resources.registry import AUTHORIZATION_POLICY
 
 MOST_SOURCES = 256  # the limit of the schema
 _PREFERRED = ("app.kubernetes.io/name", "app", "k8s-app")
-_CHANGING = {"pod-template-hash", "controller-revision-hash", "controller-uid", "job-name", "pod-template-generation"}
-"""Labels that controllers add: new pods of a workload have other values."""
-_LATER = {"version", "app.kubernetes.io/version"}
-"""Labels that are used only if no other one distinguishes the pods: the next version has another value."""
+_OF_VERSION = {"version", "chart", "revision", "canonical-revision"}
+"""Names of labels, with any prefix, that are used only if no other ones distinguish the pods: the next version has another value."""
 
 
 class PodLabels(NamedTuple):
@@ -34,18 +33,15 @@ def pod_labels(pods: Iterable[Object]) -> Iterator[PodLabels]:
     for pod in pods:
         if part(pod, "status").get("phase") not in {"Succeeded", "Failed"}:
             account = part(pod, "spec").get("serviceAccountName") or "default"
-            stable = {key: value for key, value in labels_of(pod).items() if _is_stable(key)}
+            stable = {key: value for key, value in labels_of(pod).items() if not is_controller_label(key)}
             yield PodLabels(f"{pod['metadata']['namespace']}/{account}", stable)
 
 
-def _is_stable(key: str) -> bool:
-    return key not in _CHANGING and not key.startswith(
-        ("batch.kubernetes.io/", "statefulset.kubernetes.io/", "apps.kubernetes.io/")
-    )
-
-
 def policies(rules: Rules, pods: Iterable[PodLabels]) -> Rules:
-    """Return a policy for each account with TrafficTargets. An account without a selector for its pods is in `unselected`."""
+    """Return a policy for each account with TrafficTargets.
+
+    An account without a selector for its pods is in `unselected`, one with a selector for their version in `of_version`.
+    """
     by_namespace: dict[str, list[PodLabels]] = defaultdict(list)
     for pod in pods:
         by_namespace[pod.account.partition("/")[0]].append(pod)
@@ -54,38 +50,75 @@ def policies(rules: Rules, pods: Iterable[PodLabels]) -> Rules:
         by_account[target.destination.namespace, target.destination.account].append(target)
     written: list[GeneratedRule] = []
     unselected: dict[str, str] = {}
+    of_version: dict[str, Sequence[str]] = {}
     for (namespace, account), targets in by_account.items():
         own = f"{namespace}/{account}"
         labels = [pod.labels for pod in by_namespace[namespace] if pod.account == own]
         selector = pod_selector(labels, [pod.labels for pod in by_namespace[namespace] if pod.account != own])
         if selector is None:
             unselected[own] = (
-                "its pods have no label that no other pod of the namespace has"
+                "no labels that outlast a rollout distinguish its pods from the other pods of the namespace"
                 if labels
                 else "it has no running pod, so its labels are unknown"
             )
         else:
             written.append(_policy(CalledPort(namespace, account), targets, selector))
+            if of_next := [key for key in _labels(selector) if _is_of_version(key)]:
+                of_version[own] = of_next
     namespaces = sorted({target.destination.namespace for target in written})
-    return Rules(written, dict.fromkeys(namespaces, ()), rules.left_out, unselected)
+    return Rules(written, dict.fromkeys(namespaces, ()), rules.left_out, unselected, of_version)
 
 
 def pod_selector(own: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> Object | None:
     """Return the selector of some pods that selects none of the other pods; None if there is none.
 
-    It has one label where one suffices, so that it selects later pods of the workloads too.
+    It has one label where one suffices, so that it selects later pods of the workloads too. It has labels of a version only if
+    all other labels together do not suffice.
     """
     shared = set.intersection(*(set(labels) for labels in own)) if own else set()
-    for key in sorted(shared, key=lambda name: (name in _LATER, name not in _PREFERRED, name)):
-        values = sorted({labels[key] for labels in own})
-        if not any(labels.get(key) in values for labels in others):
-            if len(values) == 1:
-                return {"matchLabels": {key: values[0]}}
-            return {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}
-    common = {key: own[0][key] for key in sorted(shared) if len({labels[key] for labels in own}) == 1}
-    if common and not any(common.items() <= labels.items() for labels in others):
-        return {"matchLabels": common}
+    values = {key: sorted({labels[key] for labels in own}) for key in shared}
+    sorted_keys = sorted(shared, key=lambda key: (_is_of_version(key), key not in _PREFERRED, key))
+    stable = [key for key in sorted_keys if not _is_of_version(key)]
+    for keys in (stable, sorted_keys):
+        if chosen := _distinguishing(keys, values, others):
+            return _selector({key: values[key] for key in chosen})
     return None
+
+
+def _is_of_version(key: str) -> bool:
+    return key.rpartition("/")[2] in _OF_VERSION
+
+
+def _distinguishing(
+    keys: Sequence[str], values: Mapping[str, Sequence[str]], others: Sequence[Mapping[str, str]]
+) -> Sequence[str]:
+    """Return a minimal selection of labels whose values no other pod has together; the first keys are preferred."""
+
+    def distinguish(chosen: Sequence[str]) -> bool:
+        return bool(chosen) and not any(all(labels.get(key) in values[key] for key in chosen) for labels in others)
+
+    if single := next((key for key in keys if distinguish([key])), None):
+        return [single]
+    if not distinguish(keys):
+        return []
+    chosen = list(keys)
+    for key in reversed(keys):
+        rest = [other_key for other_key in chosen if other_key != key]
+        if distinguish(rest):
+            chosen = rest
+    return chosen
+
+
+def _selector(values: Mapping[str, Sequence[str]]) -> Object:
+    exact = {key: each[0] for key, each in values.items() if len(each) == 1}
+    several = [{"key": key, "operator": "In", "values": each} for key, each in values.items() if len(each) > 1]
+    return ({"matchLabels": exact} if exact else {}) | ({"matchExpressions": several} if several else {})
+
+
+def _labels(selector: Object) -> Iterator[str]:
+    """Yield the labels of a selector from `pod_selector`."""
+    yield from selector.get("matchLabels", ())
+    yield from (expression["key"] for expression in selector.get("matchExpressions", ()))
 
 
 def _policy(where: CalledPort, targets: Sequence[GeneratedRule], selector: Object) -> GeneratedRule:

@@ -48,13 +48,15 @@ class Rules(NamedTuple):
     """The generated objects, the routes of each namespace to which they refer, and what is left out.
 
     `left_out` has the ServiceAccounts (`namespace/name`) without objects, each with the recorded calls that none can allow.
-    `unselected` has those whose pods no policy can select, each with the reason.
+    `unselected` has those whose pods no policy can select, each with the reason. `of_version` has those whose policy selects pods
+    of the current version only, each with the labels of the selector that the next version changes.
     """
 
     targets: Sequence[GeneratedRule]
     routes: Mapping[str, Sequence[Object]]
     left_out: Mapping[str, Sequence[CallRecord]]
     unselected: Mapping[str, str] = {}
+    of_version: Mapping[str, Sequence[str]] = {}
 
 
 def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audit: bool = False) -> Rules:

@@ -20,12 +20,11 @@ from headgate.resources.core.pod import MeshContainer, MeshPod
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, part
-from headgate.resources.pod_owners import Ref, workloads_of
+from headgate.resources.pod_owners import Ref, is_controller_label, workloads_of
 from headgate.resources.pod_templates import REPLACING_KINDS, pod_of_template
 from headgate.resources.registry import POD, TLS_CONFIG, find_written
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 
-_OF_CONTROLLERS = ("pod-template-hash", "controller-revision-hash", "controller-uid", "job-name")
 NAMESPACE = "Namespace"
 _DECIDING = (NAMESPACE, TLS_CONFIG.kind, SIDECAR_KIND.kind)
 """Kinds of objects that decide what injection adds to pods."""
@@ -176,7 +175,7 @@ def _successor(snapshot: Snapshot, name: str, template: MeshPod, sidecars: Sidec
 
 
 def _is_of_controller(label: str) -> bool:
-    return label in _OF_CONTROLLERS or label.partition("/")[0].endswith("kubernetes.io")
+    return is_controller_label(label) or label.partition("/")[0].endswith("kubernetes.io")
 
 
 def _with_ports(container: MeshContainer, written: MeshContainer | None) -> MeshContainer:

@@ -17,6 +17,14 @@ POD = "Pod"
 DEPLOYMENT = "Deployment"
 TEMPLATE_HASH = "pod-template-hash"
 """The label by which a Deployment distinguishes the pods of its ReplicaSets."""
+_OF_CONTROLLERS = ("controller-uid", "job-name", "pod-template-generation")
+_HASH = "-hash"  # pod-template-hash, controller-revision-hash, rollouts-pod-template-hash of Argo Rollouts
+_PREFIXES_OF_CONTROLLERS = (
+    "apps.kubernetes.io/",
+    "batch.kubernetes.io/",
+    "statefulset.kubernetes.io/",
+    "topology.kubernetes.io/",
+)
 _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in random suffixes of Kubernetes' names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
@@ -64,6 +72,11 @@ class Ownership(NamedTuple):
 
     owner: Ref | None = None
     template_hash: str = ""
+
+
+def is_controller_label(key: str) -> bool:
+    """Return whether controllers or the cluster give a label to pods, so that later pods of a workload have other values."""
+    return key in _OF_CONTROLLERS or key.endswith(_HASH) or key.startswith(_PREFIXES_OF_CONTROLLERS)
 
 
 def controller(obj: Object) -> Ref | None:
