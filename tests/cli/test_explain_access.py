@@ -125,6 +125,20 @@ def test_the_objects_of_a_remedy_allow_the_caller_and_close_nothing(explain: Cal
     assert target["spec"]["sources"] == [{"kind": "ServiceAccount", "namespace": "default", "name": "sa-4"}]
 
 
+def test_the_objects_of_a_remedy_replace_no_rule_that_a_user_narrowed(explain: Callable[..., Any]) -> None:
+    matches = [{"name": "reads", "methods": ["GET"], "pathRegex": "/public/.*"}]
+    narrowed = obj("HTTPRouteGroup", "all-requests", spec={"matches": matches})
+    used = traffic_target("sa-1-http-8080-from-default.sa-3", "sa-1", ["sa-3"], [http_rule("all-requests")])
+    objects = world(*CLOSED, narrowed, used)
+    route, target = arrival(explain(objects, "sa/sa-3"))["remedyObjects"]
+    assert route["metadata"]["name"] == "all-requests-2"
+    assert target["metadata"]["name"] == "sa-1-http-8080-from-default.sa-3-2"
+    assert arrival(explain([*objects, route, target], "sa/sa-3"))["allowed"]
+    # The next caller uses the new group.
+    (second,) = arrival(explain([*objects, route, target], "sa/sa-4"))["remedyObjects"]
+    assert arrival(explain([*objects, route, target, second], "sa/sa-4"))["allowed"]
+
+
 def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) -> None:
     assert arrival(explain(world(*CLOSED), "pod/bare"))["remedyObjects"] == []
 

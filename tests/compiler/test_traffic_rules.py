@@ -10,13 +10,15 @@ from tests.properties.builds import ACCESS_SETTINGS, CALLERS, REQUESTS, mesh_of
 from tests.properties.worlds import key_of, meshes
 
 from headgate.cli.traffic_policies import pod_labels, pod_selector, policies
-from headgate.compiler.traffic_rules import Rules, derive, is_allowed
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.traffic_rules import CalledPort, Rules, allowing, derive, is_allowed
+from headgate.errors import Cause
 from headgate.model.authorization import authorize
 from headgate.model.identities import parse_id
 from headgate.resources.call_records import CallProtocol, CallRecord
 from headgate.resources.decode import check
 from headgate.resources.inspect import ObjectName
-from headgate.resources.registry import TRAFFIC_TARGET
+from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_TARGET
 
 
 def record(destination: str, caller: str, port: int = 80, protocol: CallProtocol = "HTTP", **more: str) -> CallRecord:
@@ -262,3 +264,15 @@ def test_an_account_that_only_excluded_callers_call_is_closed_by_one_target_with
         "sources": [],
         "rules": [],
     }
+
+
+def test_the_objects_that_allow_a_caller_replace_no_invalid_objects_and_have_valid_names():
+    where = CalledPort("shop", "w" * 253, 80, "HTTP")
+    names = [obj["metadata"]["name"] for obj in allowing("blue/a", where, Snapshot())]
+    keys = [ROUTE_GROUP.key("shop", names[0]), TRAFFIC_TARGET.key("shop", names[1])]
+    invalid = Snapshot(mistakes=dict.fromkeys(keys, (Cause("spec", "is missing"),)))
+    second = allowing("blue/a", where, invalid)
+    assert [obj["metadata"]["name"] for obj in second] == ["all-requests-2", f"{names[1][:251].rstrip('.-')}-2"]
+    assert second[1]["spec"]["rules"] == [{"kind": "HTTPRouteGroup", "name": "all-requests-2"}]
+    for obj in second:
+        assert not check(obj).causes

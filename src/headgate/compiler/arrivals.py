@@ -202,7 +202,7 @@ class Arrivals:
         if caller is None or server is None:
             return ()
         where = CalledPort(server.namespace, server.name, port, "HTTP" if protocol.is_http else "TCP")
-        return allowing(f"{caller.namespace}/{caller.name}", where, self._snapshot.objects)
+        return allowing(f"{caller.namespace}/{caller.name}", where, self._snapshot)
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Return the reason why a request travels in plaintext instead of mutual TLS."""

@@ -5,12 +5,17 @@ records have no methods and paths, so its rule is all requests or all connection
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import NamedTuple
 
+from msgspec import structs
+
+from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import ACCESS, SPECS
 from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.call_records import CallRecord
+from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TCP_ROUTE, TRAFFIC_TARGET
 
@@ -79,16 +84,54 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
     return Rules(targets, _routes(targets), left_out)
 
 
-def allowing(caller: str, where: CalledPort, existing: Container[Key]) -> tuple[Object, ...]:
+def allowing(caller: str, where: CalledPort, snapshot: Snapshot) -> tuple[Object, ...]:
     """Return the objects that allow all calls of one caller (`namespace/name`) to a port, in the order to create them.
 
-    The TrafficTarget has a name of its own, so it is additional to those that exist. A route of a name that exists is left out.
+    They have names that no object has, so they change no existing rule. If a route with the same content exists, the
+    TrafficTarget refers to it.
     """
-    target = _manifest(where, (caller,), audit=False)
-    name = f"{target['metadata']['name']}-from-{caller.replace('/', '.')}"[:_LONGEST].rstrip(".-")
     route = _route(where.namespace, where.protocol)
-    key = Key(SPECS, route["kind"], where.namespace, route["metadata"]["name"])
-    return (*(() if key in existing else (route,)), {**target, "metadata": {**target["metadata"], "name": name}})
+    for name in _numbered(route["metadata"]["name"]):
+        route = _renamed(route, name)
+        if not _is_taken(snapshot, route) or _exists(snapshot, route):
+            break
+    target = _manifest(where, (caller,), audit=False)
+    target["spec"]["rules"] = [{"kind": route["kind"], "name": route["metadata"]["name"]}]
+    for name in _numbered(f"{target['metadata']['name']}-from-{caller.replace('/', '.')}"):
+        target = _renamed(target, name)
+        if not _is_taken(snapshot, target):
+            break
+    return (target,) if _exists(snapshot, route) else (route, target)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """Yield a name, then the same name with the suffixes -2, -3 and so on."""
+    for suffix in chain([""], (f"-{number}" for number in count(2))):
+        yield f"{name[: _LONGEST - len(suffix)].rstrip('.-')}{suffix}"
+
+
+def _renamed(manifest: Object, name: str) -> Object:
+    return {**manifest, "metadata": {**manifest["metadata"], "name": name}}
+
+
+def _key(manifest: Object) -> Key:
+    metadata = manifest["metadata"]
+    return Key(manifest["apiVersion"].partition("/")[0], manifest["kind"], metadata["namespace"], metadata["name"])
+
+
+def _is_taken(snapshot: Snapshot, manifest: Object) -> bool:
+    """Return whether an object has the name of a manifest, also an invalid one."""
+    key = _key(manifest)
+    return key in snapshot.objects or key in snapshot.mistakes
+
+
+def _exists(snapshot: Snapshot, manifest: Object) -> bool:
+    """Return whether the object with the name of a manifest has the same content."""
+    existing = snapshot.objects.get(_key(manifest))
+    if existing is None:
+        return False
+    checked = check(manifest).value
+    return checked is not None and structs.replace(checked, metadata=existing.metadata) == existing
 
 
 def is_allowed(record: CallRecord, manifests: Iterable[Object]) -> bool:
