@@ -14,6 +14,9 @@ from tests.make.objects import (
     listener,
     manifest,
     route,
+    rule,
+    service,
+    service_parent,
     split,
 )
 from tests.plan.manifests import (
@@ -295,6 +298,31 @@ def test_a_default_gateway_is_the_cause_of_requests_to_the_routes_that_it_gets(t
     ]
     (change,) = planned(tmp_path, [*base, edges[0]], [*base, edges[1]]).requests
     assert change.causes == (Origin(object=Key(GATEWAY, "Gateway", "default", "edge"), field="spec"),)
+
+
+def test_the_first_tls_route_of_a_service_port_closes_connections_with_other_server_names(tmp_path: Path) -> None:
+    ports = {"name": "tls", "port": 443}
+    base = manifest(*(service(name, ports, selector={"app": name}) for name in ("web", "v2")))
+    names = ["b.example.com", "*.shop.example.com", "eu.shop.example.com"]
+    routes = [
+        manifest(
+            route(name, rule({"v2": 1}, port=443), parents=[service_parent("web")], kind="TLSRoute", hostnames=[host])
+        )
+        for name, host in zip("abc", names, strict=True)
+    ]
+    for before, after in (((), routes), (routes, ())):
+        changes = planned(tmp_path / str(len(before)), [base, *before], [base, *after]).requests
+        (closed,) = [change for change in changes if change.entry.host == "*"]
+        assert (closed.request_messages, closed.whole) == (("all other server names",), False)
+        assert {str(each.object) for each in closed.causes} == {f"TLSRoute default/{name}" for name in "abc"}
+        assert all(each.deleted is bool(before) for each in closed.causes)
+        (wildcard,) = [change for change in changes if change.entry.host == "*.shop.example.com"]
+        assert (wildcard.request_messages, wildcard.causes[0].object.name) == (("all other server names",), "b")
+    # A route that gets a further name closes nothing.
+    further = manifest(
+        route("a", rule({"v2": 1}, port=443), parents=[service_parent("web")], kind="TLSRoute", hostnames=names)
+    )
+    assert "*" not in {change.entry.host for change in planned(tmp_path, [base, routes[0]], [base, further]).requests}
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
     example = first.example
     return RequestChange(
         entry=structs.replace(first.entry, host="") if several else first.entry,
-        whole=not first.match and not first.is_rest,
+        whole=not (first.match or first.is_rest or first.is_rest_of_names),
         request_messages=tuple(dict.fromkeys(titles)),
         before=_outcome(first.old_route, first.before),
         after=_outcome(first.new_route, first.after),
@@ -222,7 +222,9 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
 
 
 def _requests(request_class: RequestClass, *, with_host: bool) -> str:
-    text = words.OTHER_REQUESTS if request_class.is_rest else words.requests_words(request_class.match)
+    text = words.requests_words(request_class.match)
+    if request_class.is_rest or request_class.is_rest_of_names:
+        text = words.OTHER_REQUESTS if request_class.is_rest else words.OTHER_NAMES
     host = f"host {request_class.entry.host}" if with_host and request_class.entry.host != "*" else ""
     return ", ".join(part for part in (host, "" if host and text == words.ALL_REQUESTS else text) if part)
 
@@ -250,13 +252,19 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
 
 
 def _route_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
-    """Yield the changed objects that define the routes of a class; without any, those of their backends, or the Gateway."""
+    """Yield the changed objects that define the routes of a class.
+
+    Without any, yield the routes of other server names, the changed objects of the backends, or the Gateway.
+    """
     fields: dict[Key, str] = {}
     for route in (request_class.new_route, request_class.old_route):
         for key, field in _defining(route) if route else ():
             fields.setdefault(key, field)
     causes = [world.cause(key, field) for key, field in fields.items() if key in world.changed]
-    yield from causes or _backend_causes(request_class, world)
+    named = [route.origin for route in request_class.named_routes if route.origin in world.changed]
+    yield from causes or dict.fromkeys(world.cause(key, "spec.hostnames") for key in named if key)
+    if not causes:
+        yield from _backend_causes(request_class, world)
 
 
 def _defining(route: Route) -> Iterator[tuple[Key, str]]:

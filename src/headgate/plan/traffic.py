@@ -61,6 +61,8 @@ class RequestClass(Value, frozen=True, kw_only=True):
     `old_route` and `new_route` name the routes that they take; None if no route matches. Without an `example` it is not
     decided whether there are such requests. `taken` has the matches of earlier routes
     that may take some of them, and `authorities` has usual hosts of the entry. `is_rest` means that `match` is empty, but other routes take some requests.
+    `is_rest_of_names` means TLS connections with none of the more specific server names of the entry's port. Where the proxy closes
+    them, `named_routes` has the routes of these names, whose existence is the reason.
     """
 
     entry: Entry
@@ -73,6 +75,8 @@ class RequestClass(Value, frozen=True, kw_only=True):
     taken: tuple[Conjunction, ...]
     authorities: tuple[str, ...]
     example: Request | None
+    is_rest_of_names: bool = False
+    named_routes: tuple[Route, ...] = ()
 
 
 class _Side(NamedTuple):
@@ -196,11 +200,18 @@ def _at_gateway(old: GatewayPort | None, new: GatewayPort | None, context: _Cont
 
 def _at_server_names(entry: Entry, old: _Named | None, new: _Named | None, context: _Context) -> Iterator[RequestClass]:
     """Yield the classes of TLS connections to an entry, by the server name (SNI)."""
-    names = {entry.host for port in (old, new) if port for entry in port.server_names}
+    entries = [server_name for port in (old, new) if port for server_name in port.server_names]
+    names = {server_name.host for server_name in entries}
     for name in sorted(names):
         was, now = (_of_server_name(port, name, ready) for port, ready in zip((old, new), context.ready, strict=True))
         setting = Setting(edge=True, secure=True, authorities=_authorities(name, entry.port, secure=True))
-        yield from _compared(structs.replace(entry, host=name), (was, now), Solver(setting, work=context.work))
+        inner = [each for each in entries if each.host != name and host_fits(name, each.host)]
+        is_closed = NO_SERVER_NAME in (was.unmatched, now.unmatched)
+        named_routes = tuple(each.route for each in inner if each.route) if is_closed else ()
+        solver = Solver(setting, work=context.work)
+        for request_class in _compared(structs.replace(entry, host=name), (was, now), solver):
+            is_rest = bool(inner) and not request_class.match
+            yield structs.replace(request_class, is_rest_of_names=is_rest, named_routes=named_routes)
 
 
 def _of_server_name(port: _Named | None, name: str, ready: Ready) -> _Side:

@@ -18,7 +18,7 @@ from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
 from headgate.plan.traffic import NO_SUCH_PORT, Entry
 from headgate.plan.treatment import MirrorShare, ReceivedShare, Treatment
 
-ALL_REQUESTS, OTHER_REQUESTS = "all requests", "all other requests"
+ALL_REQUESTS, OTHER_REQUESTS, OTHER_NAMES = "all requests", "all other requests", "all other server names"
 _SCHEMES = {False: "http", True: "https"}
 
 
