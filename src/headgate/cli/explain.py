@@ -39,7 +39,7 @@ ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
 NO_SPANS = "proxies send no spans without --otlp-traces"
 _RESULTS = {"Matched": "matched", "Failed": "failed", "NotTried": "not tried"}
-OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
+OPTIONS = {"url": "URL", "server-name": "--server-name", "from": "--from", "via": "--via"}
 
 RequestArgument = Annotated[
     list[str],
@@ -138,8 +138,8 @@ def explain_(
         client = InspectClient.of(api)
         explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
-    request = _read_request(what, header or (), caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE)
-    request = structs.replace(request, server_name=server_name)
+    sent = RequestSpec(url="", caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE, server_name=server_name)
+    request = _read_request(what, header or (), sent)
     if filename and at:
         raise usage_error("files have no revisions; leave out -f or --at", option="--at")
     if filename:
@@ -158,18 +158,16 @@ def explain_(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _read_request(what: Sequence[str], headers: Sequence[str], *, caller: str, via: str, namespace: str) -> RequestSpec:
-    """Return the request that the arguments describe. Raises BadParameter."""
+def _read_request(what: Sequence[str], headers: Sequence[str], sent: RequestSpec) -> RequestSpec:
+    """Return a request with the URL, method and headers that the arguments describe. Raises BadParameter."""
     *before, url = what
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
-    request = RequestSpec(
+    request = structs.replace(
+        sent,
         url=encoded_url(url),
         method=parse_method(before[0] if before else "GET"),
         headers=parse_headers(headers, fixed=FIXED - {CONNECTION}),
-        caller=caller,
-        via=via,
-        namespace=namespace,
     )
     try:
         check(request)

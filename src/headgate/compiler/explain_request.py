@@ -19,7 +19,16 @@ from headgate.resources.core.pod import MeshPod
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Key
 from headgate.resources.pod_owners import Ref, workloads_of
-from headgate.resources.request_spec import PORTS, UDP, RequestOrigin, RequestSpec, gateway_name, read_client, url_parts
+from headgate.resources.request_spec import (
+    PORTS,
+    UDP,
+    RequestOrigin,
+    RequestSpec,
+    gateway_name,
+    read_client,
+    sni,
+    url_parts,
+)
 
 
 def explain_request(
@@ -36,7 +45,7 @@ def explain_request(
         method=spec.method,
         target=target,
         headers=spec.headers,
-        server_name=spec.server_name.lower() or None,
+        server_name=sni(spec),
     )
     caller = _caller(compiled, snapshot, spec)
     where: EntryPort | str = parts.netloc

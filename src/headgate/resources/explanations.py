@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from headgate.resources.inspect import API_VERSION, Answer, ExactShare, ObjectName
 from headgate.resources.meta import Key, Object
-from headgate.resources.request_spec import CallerKind, RequestSpec, read_client
+from headgate.resources.request_spec import LONGEST_HOST, CallerKind, RequestSpec, read_client
 from headgate.resources.smi.split_fields import StickyBy
 
 MUTUAL_TLS: Literal["MutualTLS"] = "MutualTLS"
@@ -47,7 +47,7 @@ class ExplanationSpec(Answer, frozen=True, kw_only=True):
     headers: tuple[HeaderField, ...] = ()
     caller: RequestCaller | None = None
     gateway: str = ""
-    server_name: str = ""
+    server_name: Annotated[str, Meta(max_length=LONGEST_HOST)] = ""
     revision: int = 0
 
     def request(self, namespace: str) -> RequestSpec:

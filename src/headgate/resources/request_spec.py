@@ -15,6 +15,9 @@ PORTS = {"http": 80, "https": 443}
 """The default port of each scheme."""
 UDP = "udp"
 """The scheme for datagrams to a port of a Gateway: `udp://edge:53`."""
+LONGEST_HOST = 253
+"""The most characters of a host and of a server name, as in DNS. Matching with wildcards takes the square of the length."""
+_LONGEST_AUTHORITY = LONGEST_HOST + len(":65535")
 _GATEWAYS = names_of("Gateway").words
 CallerKind: TypeAlias = Literal[
     "Pod",
@@ -35,7 +38,7 @@ _CLIENTS: Mapping[str, CallerKind] = {word: kind for kind in CALLER_KINDS for wo
 
 
 class BadRequest(HeadgateError):
-    """A part of the request is invalid; `part` is its name: url, from or via."""
+    """A part of the request is invalid; `part` is its name: url, server-name, from or via."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -69,8 +72,16 @@ def check(spec: RequestSpec) -> None:
     """Check the parts of a request that need no comparison with objects. Raises BadRequest."""
     if url_parts(spec.url).scheme == UDP and not spec.via:
         raise BadRequest("via", "headgate routes UDP for clients of Gateways only; name one by gateway/NAME")
+    sni(spec)
     read_client(spec.caller, spec.namespace)
     gateway_name(spec)
+
+
+def sni(spec: RequestSpec) -> str | None:
+    """Return the server name of the request's TLS connection; None for the URL's host. Raises BadRequest."""
+    if len(spec.server_name) > LONGEST_HOST:
+        raise BadRequest("server-name", f"the server name has more than {LONGEST_HOST} characters; write a DNS name")
+    return spec.server_name.lower() or None
 
 
 def url_parts(url: str) -> SplitResult:
@@ -84,6 +95,10 @@ def url_parts(url: str) -> SplitResult:
         raise mistake from error
     if not usable:
         raise mistake
+    if len(parts.hostname or "") > LONGEST_HOST or len(parts.netloc) > _LONGEST_AUTHORITY:
+        raise BadRequest(
+            "url", f"the URL's host has more than {LONGEST_HOST} characters; write a DNS name or an address"
+        )
     return parts
 
 

@@ -128,7 +128,14 @@ async def test_an_explanation_is_created_with_a_request_as_its_spec(inspect_clie
 
 @pytest.mark.parametrize(
     "spec",
-    [{}, {"url": 1}, {"url": "ftp://web/"}, {"url": "http://web/", "caller": {"kind": "Service", "name": "web"}}],
+    [
+        {},
+        {"url": 1},
+        {"url": "ftp://web/"},
+        {"url": "http://web/", "caller": {"kind": "Service", "name": "web"}},
+        {"url": f"http://{'a.' * 16_000}a/"},
+        {"url": "https://web/", "serverName": "a." * 127},
+    ],
 )
 async def test_an_explanation_of_a_wrong_request_is_rejected(inspect_client: AsgiClient, spec: dict[str, Any]) -> None:
     answer = await inspect_client.call("POST", f"{GROUP}/namespaces/b/explanations", {"spec": spec})

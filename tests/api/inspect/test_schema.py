@@ -66,6 +66,7 @@ OPEN = frozenset(
         "rule",
         "rules",
         "server",
+        "serverName",
         "service",
         "revision",
         "serviceAccount",
