@@ -255,6 +255,48 @@ def test_the_server_name_option_selects_the_route_of_a_connection_to_a_service(r
     assert "leave out -H, --via, --from, --server-name, -f and --at" in refused.err
 
 
+def test_a_url_without_a_port_means_the_port_of_its_scheme(run: Run, tmp_path: Path) -> None:
+    ports = [{"name": "http", "port": 80}, {"name": "tls", "port": 443}]
+    (tmp_path / "web.yaml").write_text(
+        objects.manifest(objects.service("web", *ports), objects.service("api", ports[0]))
+    )
+    for url, port in (
+        ("https://web", 443),
+        ("http://web", 80),
+        ("https://web:80", 80),
+        ("https://api", 80),
+    ):
+        ended = run("explain", url, "-f", "web.yaml", "-o", "json")
+        assert json.loads(ended.out)["status"]["port"] == port, url
+
+
+def test_a_server_name_without_an_effect_is_named(run: Run, tmp_path: Path) -> None:
+    ports = [{"name": "http", "port": 80}, {"name": "tls", "port": 443}]
+    (tmp_path / "web.yaml").write_text(objects.manifest(objects.service("web", *ports)))
+    line = "Protocol   http, because the port's name is http; so the server name a.example has no effect\n"
+    assert line in run("explain", "http://web", "--server-name", "a.example", "-f", "web.yaml").out
+    assert "has no effect" not in run("explain", "https://web", "--server-name", "a.example", "-f", "web.yaml").out
+    edge = ("--server-name", "a.example", "--via", "gateway/edge", "-f", LISTENER_SETS)
+    assert "the server name a.example has no effect" in run("explain", "http://shop.example/", *edge).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ((f"http://{'a.' * 126}aa/",), "URL"),
+        ((f"http://{'a.' * 200}@web/",), "URL"),
+        (("https://web", "--server-name", "a." * 127), "--server-name"),
+    ],
+)
+def test_a_host_has_at_most_as_many_characters_as_in_dns(run: Run, arguments: tuple[str, ...], option: str) -> None:
+    ended = run("explain", *arguments, "-f", EXAMPLE)
+    assert ended.code == 2
+    assert f"Invalid value for '{option}'" in ended.err
+    assert "has more than 253 characters" in " ".join(ended.err.split())
+    longest = run("explain", f"http://{'a.' * 126}a:65535/", "-f", EXAMPLE)
+    assert "no Service has this host" in longest.out
+
+
 def test_explain_shows_a_redirect(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/old/x", "--via", "gateway/edge", "-f", GATEWAY)
     assert ended.code == 0

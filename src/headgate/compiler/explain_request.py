@@ -1,6 +1,7 @@
 """Explain a request that users describe by URL, method, headers, caller and Gateway."""
 
 from collections.abc import Iterator
+from urllib.parse import SplitResult
 
 from msgspec import structs
 
@@ -12,6 +13,7 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
 from headgate.kinds import names_of
 from headgate.model import localhost_names
+from headgate.model.authorities import resolve
 from headgate.model.evaluate import EntryPort
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, Protocol
@@ -48,7 +50,8 @@ def explain_request(
         server_name=sni(spec),
     )
     caller = _caller(compiled, snapshot, spec)
-    where: EntryPort | str = parts.netloc
+    authority = _with_port(compiled, parts, caller)
+    where: EntryPort | str = authority
     if name := gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme], is_udp=parts.scheme == UDP)
         note = f"{caller.object} calls through the Gateway" if spec.caller else ""
@@ -56,8 +59,28 @@ def explain_request(
     elif not spec.caller and parts.scheme == "http" and (parts.port or PORTS["http"]) == localhost_port:
         where = localhost_names.resolve(compiled.mesh, parts.hostname or "") or where
     elif not caller.identity:
-        compiled, caller = plain_callers.as_reached(compiled, parts.netloc, caller)
-    return explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
+        compiled, caller = plain_callers.as_reached(compiled, authority, caller)
+    status = explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
+    if spec.server_name and status.port and not _reads_server_names(where, status):
+        message = f"{status.protocol_message}; so the server name {spec.server_name} has no effect"
+        status = structs.replace(status, protocol_message=message)
+    return status
+
+
+def _with_port(compiled: Compiled, parts: SplitResult, caller: Caller) -> str:
+    """Return the authority of a URL; that of an https URL without a port has port 443, if the Service has this port."""
+    if parts.scheme == "https" and parts.port is None:
+        authority = f"{parts.netloc.removesuffix(':')}:{PORTS[parts.scheme]}"
+        if resolve(compiled.mesh, authority, caller.home):
+            return authority
+    return parts.netloc
+
+
+def _reads_server_names(where: EntryPort | str, status: ExplanationStatus) -> bool:
+    """Return whether the proxy reads the server name of connections to the port."""
+    if isinstance(where, GatewayPort):
+        return bool(where.tls or where.server_names)
+    return status.protocol == Protocol.TLS.value
 
 
 def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller:
