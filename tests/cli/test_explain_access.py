@@ -128,7 +128,7 @@ def test_the_objects_of_a_remedy_allow_the_caller_and_close_nothing(explain: Cal
 def test_the_objects_of_a_remedy_replace_no_rule_that_a_user_narrowed(explain: Callable[..., Any]) -> None:
     matches = [{"name": "reads", "methods": ["GET"], "pathRegex": "/public/.*"}]
     narrowed = obj("HTTPRouteGroup", "all-requests", spec={"matches": matches})
-    used = traffic_target("sa-1-http-8080-from-default.sa-3", "sa-1", ["sa-3"], [http_rule("all-requests")])
+    used = traffic_target("sa-1-http-8080-from-default.sa-3", "sa-1", ["sa-2"], [http_rule("all-requests")])
     objects = world(*CLOSED, narrowed, used)
     route, target = arrival(explain(objects, "sa/sa-3"))["remedyObjects"]
     assert route["metadata"]["name"] == "all-requests-2"
