@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.make.objects import (
+    account_ref,
     backed_service,
     http_rule,
     meshed_pod,
@@ -137,6 +138,24 @@ def test_the_objects_of_a_remedy_replace_no_rule_that_a_user_narrowed(explain: C
     # The next caller uses the new group.
     (second,) = arrival(explain([*objects, route, target], "sa/sa-4"))["remedyObjects"]
     assert arrival(explain([*objects, route, target, second], "sa/sa-4"))["allowed"]
+
+
+def test_the_objects_of_a_remedy_do_not_widen_a_rule_that_names_the_caller(explain: Callable[..., Any]) -> None:
+    """The rule allows sa-2 a part of its requests: objects that allow all of them would undo that limit."""
+    denied = arrival(explain(world(*CLOSED), "sa/sa-2", url="http://web:8080/other"))
+    assert (denied["allowed"], denied["remedyObjects"]) == (False, [])
+    assert denied["remedyMessage"].endswith("a rule that matches the request")
+
+
+@pytest.mark.parametrize(("port", "is_offered"), [(8080, False), (9999, True)])
+def test_a_rule_for_another_port_leaves_the_objects_of_a_remedy(
+    explain: Callable[..., Any], port: int, is_offered: bool
+) -> None:
+    post = obj("HTTPRouteGroup", "p", spec={"matches": [{"name": "post", "methods": ["POST"]}]})
+    destination = account_ref("sa-1") | {"port": port}
+    narrow = traffic_target("narrow", destination, ["sa-3"], [http_rule("p")])
+    denied = arrival(explain(world(*CLOSED, post, narrow), "sa/sa-3"))
+    assert (denied["allowed"], bool(denied["remedyObjects"])) == (False, is_offered)
 
 
 def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) -> None:

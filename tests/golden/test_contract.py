@@ -48,6 +48,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         PROTOCOL,
         "Explanations have the objects of a remedy, empty by default; readers ignore fields that they do not know.",
     ),
+    (
+        PROTOCOL,
+        "The objects of a remedy are left out where an access rule names the caller; readers accept explanations without them.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))

@@ -198,11 +198,21 @@ class Arrivals:
         )
 
     def _remedy_objects(self, workload: Workload, port: int, protocol: Protocol) -> tuple[Object, ...]:
+        """Return the objects that allow all calls of the caller to a port.
+
+        There are none if a rule at the port names the caller: the rule allows a part of its calls, and these objects would
+        allow the others too.
+        """
         caller, server = parse_id(self._caller.identity), parse_id(workload.identity)
-        if caller is None or server is None:
+        if caller is None or server is None or self._is_named(workload, port):
             return ()
         where = CalledPort(server.namespace, server.name, port, "HTTP" if protocol.is_http else "TCP")
         return allowing(f"{caller.namespace}/{caller.name}", where, self._snapshot)
+
+    def _is_named(self, workload: Workload, port: int) -> bool:
+        """Return whether a rule at a port has the caller itself as a source, not only as one of many."""
+        grants = (grant for grant in workload.access.grants if grant.port in (0, port))
+        return any(self._caller.identity in grant.sources for grant in grants)
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Return the reason why a request travels in plaintext instead of mutual TLS."""

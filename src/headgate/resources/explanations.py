@@ -82,7 +82,8 @@ class Arrival(Answer, frozen=True, kw_only=True):
 
     `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` name the access rule
     that allows the request, `message` says why it is allowed or denied, and `remedy_message` what the user can change.
-    `remedy_objects` has the objects that would allow it, in the order to create them, where a TrafficTarget can.
+    `remedy_objects` has the objects that would allow all calls of this caller to the port, in the order to create them, where a
+    TrafficTarget can. It is empty if an access rule at the port names the caller already.
     """
 
     workload: str
