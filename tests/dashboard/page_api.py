@@ -21,7 +21,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 class PageApi:
     """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed.
 
-    A PATCH merges its `spec` into the object of the path, and a PUT replaces it, as an API server does: with a new version and generation,
+    A PATCH merges its `spec` into the object of the path, and a PUT replaces it, as the embedded API server does: with a new version and generation,
     and a conflict if the body names another version. A write with `dryRun` changes nothing.
     """
 
@@ -72,9 +72,10 @@ class PageApi:
             sent = yaml.safe_load(text)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
-            return _status(400, f"yaml: line {line}: {error.problem}")
+            return _status(400, f"it is not YAML, like line 1: {error.problem} (line {line}, column 1)")
         old = self.objects[path]
-        if sent["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
+        version = old["metadata"]["resourceVersion"]
+        if sent["metadata"].get("resourceVersion", version) != version:
             return _status(409, "the object has been modified")
         causes = [
             {"field": f"spec.backends[{index}].weight", "message": "must be 0 or more"}

@@ -63,7 +63,7 @@ async def test_an_edit_is_checked_planned_applied_and_undone(opened: OpenPage) -
     ("old", "new", "line", "message"),
     [
         ("weight: 10", "weight: -1", 12, "spec.backends[1].weight: must be 0 or more"),
-        ("weight: 90", "weight: [", 11, "yaml: line 11"),
+        ("weight: 90", "weight: [", 11, "(line 11, column 1)"),
     ],
 )
 async def test_a_mistake_is_shown_at_its_line_and_can_not_be_applied(
@@ -91,8 +91,11 @@ async def test_the_write_of_another_writer_is_not_overwritten(opened: OpenPage) 
     apply = page.get_by_role("button", name="Apply", exact=True)
     await expect(apply).to_be_enabled()
     # A status changes the version, and is no conflict.
-    split = split | {"metadata": split["metadata"] | {"resourceVersion": "5"}, "status": {"observedGeneration": 1}}
+    programmed = {"type": "Programmed", "status": "True", "message": "2 proxies have it"}
+    status = {"observedGeneration": 1, "conditions": [programmed]}
+    split = split | {"metadata": split["metadata"] | {"resourceVersion": "5"}, "status": status}
     replace(api, SPLITS, split)
+    await expect(page.get_by_text("2 proxies have it")).to_be_visible()
     await expect(page.get_by_text("The object has changed meanwhile.")).to_have_count(0)
     replace(api, SPLITS, changed(split, backends=backends(v1=50, v2=50)))
     await expect(page.get_by_text("The object has changed meanwhile.")).to_be_visible()
@@ -106,6 +109,31 @@ async def test_the_write_of_another_writer_is_not_overwritten(opened: OpenPage) 
     await apply.click()
     await expect(page.get_by_role("alert")).to_contain_text("The change was not written")
     assert not [path for method, path, _ in api.written if method == "PUT"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "metadata: # mine\n  name: website\n  namespace: shop\n",
+        '"metadata":\n  name: website\n  namespace: shop\n',
+        "metadata: {name: website, namespace: shop}\n",
+    ],
+)
+async def test_a_write_has_the_version_however_the_metadata_is_written(opened: OpenPage, metadata: str) -> None:
+    page, api = opened.page, opened.api
+    split = serve_split(api, v1=90, v2=10)
+    await opened.open(PLACE)
+    await expect(text_of(page)).to_have_value(containing("weight: 10"))
+    text = await text_of(page).input_value()
+    written, _, spec = text.partition("spec:")
+    await text_of(page).fill(f"{written.partition('metadata:')[0]}{metadata}spec:{spec.replace('10', '30')}")
+    apply = page.get_by_role("button", name="Apply", exact=True)
+    await expect(apply).to_be_enabled()
+    # Another writer, whose event has not reached the page.
+    api.objects[f"{SPLITS}/website"] = changed(split, backends=backends(v1=1, v2=1))
+    await apply.click()
+    await expect(page.get_by_role("alert")).to_contain_text("The change was not written")
+    assert api.objects[f"{SPLITS}/website"]["spec"]["backends"] == backends(v1=1, v2=1)
 
 
 async def test_an_object_that_the_caller_may_not_change_is_shown(opened: OpenPage) -> None:
@@ -153,7 +181,7 @@ async def test_what_the_editor_writes_is_yaml_with_the_same_content(opened: Open
         "@c",
         "2026-01-01",
     ]
-    odd = {
+    odd: dict[str, Any] = {
         "texts": texts,
         "keys": {text: index for index, text in enumerate(texts)},
         "empty": [{}, [], None, True, 1.5],
@@ -186,6 +214,20 @@ async def test_lines_of_fields(opened: OpenPage) -> None:
     assert await module(opened.page, "value[1].map(field => yaml.lineOf(value[0], field))", [text, [*lines]]) == [
         *lines.values()
     ]
+
+
+async def test_lines_in_messages_are_those_of_the_text(opened: OpenPage) -> None:
+    await opened.open()
+    duplicate = 'duplicate key "a", first at line 5 (line 9, column 3)'
+    cases = {
+        (duplicate, 3): ('duplicate key "a", first at line 4 (line 8, column 3)', 8),
+        (duplicate, 7): ('duplicate key "a", first at line 5 (line 8, column 3)', 8),
+        (duplicate, 0): (duplicate, 9),
+        ("yaml: line 3: bad", 4): ("yaml: line 3: bad", 3),
+        ("no position", 4): ("no position", 0),
+    }
+    shown = await module(opened.page, "value.map(([message, added]) => yaml.placed(message, added))", [*cases])
+    assert [(each["message"], each["line"]) for each in shown] == [*cases.values()]
 
 
 @needs_axe

@@ -76,20 +76,21 @@ export async function merge(path, fields, resourceVersion = "", query = {}) {
 }
 
 /**
- * Replace an object by YAML, and return the object with the warnings of the write. With `dryRun`, only check it. Throws ApiError.
+ * Replace an object, and return it with the warnings of the write. With `dryRun`, only check it. Throws ApiError: 409 if the object has
+ * changed since the resourceVersion in its metadata.
  *
  * @param {string} path
- * @param {string} yaml
+ * @param {string | Record<string, any>} content YAML, or the object
  * @param {{dryRun: boolean, signal?: AbortSignal}} options
  * @returns {Promise<{object: any, warnings: string[]}>}
  */
-export async function replace(path, yaml, { dryRun, signal }) {
+export async function replace(path, content, { dryRun, signal }) {
   const query = { fieldValidation: "Strict", ...(dryRun ? { dryRun: "All" } : {}) };
   const response = await send(path, {
     method: "PUT",
-    contentType: YAML,
-    body: yaml,
+    body: content,
     query,
+    ...(typeof content === "string" ? { contentType: YAML } : {}),
     ...(signal ? { signal } : {}),
   });
   return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };

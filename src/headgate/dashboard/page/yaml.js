@@ -174,27 +174,29 @@ function endOf(lines, from, to, column, isKey) {
  */
 export function withVersion(text, version) {
   const lines = text.split("\n");
-  const at = lines.findIndex((line) => /^metadata:\s*$/.test(line)) + 1;
+  const at = lines.findIndex((line) => /^(["']?)metadata\1\s*:\s*(#.*)?$/.test(line)) + 1;
   const first = lines.slice(at).find((line) => !isBlank(line)) ?? "";
   const column = depthOf(first);
   const end = endOf(lines, at, lines.length, 0, true);
   const own = lines
     .slice(at, end)
-    .some((line) => depthOf(line) === column && line.trim().startsWith("resourceVersion:"));
+    .some((line) => depthOf(line) === column && /^["']?resourceVersion["']?\s*:/.test(line.trim()));
   if (!at || !column || own) return { text, added: 0 };
   lines.splice(at, 0, `${" ".repeat(column)}resourceVersion: ${JSON.stringify(version)}`);
   return { text: lines.join("\n"), added: at + 1 };
 }
 
 /**
- * Return a message of the API server with the line of the user's text in place of the line of the text that was sent.
+ * Return a message of the API server with the lines of the user's text in place of the lines of the text that was sent.
  *
  * @param {string} message
  * @param {number} added the number of a line that only the sent text has, or 0
- * @returns {{message: string, line: number}} `line` is 0 without a line in the message
+ * @returns {{message: string, line: number}} `line` is that of the position at the end, else the first one; 0 without a line in the message
  */
 export function placed(message, added) {
-  const line = Number(/\bline (\d+)/.exec(message)?.[1] ?? 0);
-  const own = added && line >= added ? Math.max(1, line - 1) : line;
-  return { message: message.replace(/\bline \d+/, `line ${own}`), line: own };
+  const own = (/** @type {string} */ line) =>
+    added && Number(line) >= added ? Math.max(1, Number(line) - 1) : Number(line);
+  const shifted = message.replace(/\bline (\d+)/g, (_, line) => `line ${own(line)}`);
+  const [, line = 0] = /\(line (\d+), column \d+\)\W*$/.exec(shifted) ?? /\bline (\d+)/.exec(shifted) ?? [];
+  return { message: shifted, line: Number(line) };
 }

@@ -17,6 +17,11 @@ import { YamlText } from "./yaml_text.js";
  */
 
 const CHECK_DELAY_MS = 400;
+/** What a user can do where the page could not add the version, which some API servers need. */
+const BLOCK_STYLE = {
+  field: "metadata",
+  message: "Write it in block style: each field on a line of its own, indented.",
+};
 
 /**
  * Return the state of the editor, and the functions that change it.
@@ -27,7 +32,7 @@ const CHECK_DELAY_MS = 400;
 function useYamlEdit(path, streamed) {
   const [written, setWritten] = useState(/** @type {{before: string, object: any} | null} */ (null));
   const [edit, setEdit] = useState(/** @type {{base: string, text: string} | null} */ (null));
-  const [undo, setUndo] = useState(/** @type {{from: string, to: string} | null} */ (null));
+  const [undo, setUndo] = useState(/** @type {{from: string, to: any} | null} */ (null));
   const [warnings, setWarnings] = useState(/** @type {string[]} */ ([]));
   const [refused, setRefused] = useState(/** @type {Mistake[] | null} */ (null));
   // The stream brings what this page wrote a little later than the response to the write.
@@ -48,16 +53,18 @@ function useYamlEdit(path, streamed) {
     setRefused(null);
     setEdit({ base: edit?.base ?? current, text: next });
   };
-  const write = async (/** @type {string} */ next, /** @type {string | null} */ back) => {
-    const sent = withVersion(next, version);
+  const write = async (/** @type {any} */ next, /** @type {any} */ back) => {
+    // An object, not a text: its version is always set, so that the write of another writer is a conflict.
+    const { metadata, ...rest } = editable(next);
+    const sent = { ...rest, metadata: { ...metadata, resourceVersion: version } };
     try {
-      const done = await replace(path, sent.text, { dryRun: false });
+      const done = await replace(path, sent, { dryRun: false });
       setWritten({ before: streamed.metadata.resourceVersion, object: done.object });
       setWarnings(done.warnings);
       setUndo(back === null ? null : { from: toYaml(editable(done.object)), to: back });
       discard();
     } catch (failure) {
-      setRefused(mistakesOf(failure, next, sent.added));
+      setRefused(mistakesOf(failure, text, 0));
     }
   };
   const undoTo = undo && !isChanged && undo.from === current ? undo.to : null;
@@ -66,13 +73,14 @@ function useYamlEdit(path, streamed) {
 
 /** @param {{path: string, object: any}} properties */
 export function YamlEditor({ path, object: streamed }) {
-  const { object, current, text, isChanged, isOutdated, about, refused, undoTo, warnings, discard, change, write } =
-    useYamlEdit(path, streamed);
+  const edit = useYamlEdit(path, streamed);
+  const { object, current, text, isChanged, isOutdated, about, refused, undoTo, warnings } = edit;
+  const { discard, change, write } = edit;
   const mistakes = refused ?? about?.mistakes ?? [];
   const isReady = isChanged && !isOutdated && Boolean(about?.object);
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (isReady) write(text, current);
+    if (isReady) write(about?.object, object);
   };
   return html`<form class="yaml-editor" aria-label="YAML" onSubmit=${submit}>
     <${Progress} object=${object} />
@@ -187,10 +195,17 @@ export function mistakesOf(failure, text, added) {
   const error = failure instanceof ApiError ? failure : new ApiError(0, String(failure));
   if (error.status === 409)
     return [{ line: 0, field: "", message: "The object has changed meanwhile. Look at it, and apply again." }];
-  const named = error.causes.filter(({ message }) => message);
+  const named = error.causes
+    .filter(({ message }) => message)
+    .map((cause) => (isVersionMissing(cause) ? BLOCK_STYLE : cause));
   if (named.length)
     return named.map(({ field = "", message = "" }) => ({ line: field ? lineOf(text, field) : 0, field, message }));
   const [, field = ""] = /\b((?:spec|metadata)(?:\.[\w-]+|\[[^\]]+\])+)/.exec(error.message) ?? [];
   const { message, line } = placed(error.message, added);
   return [{ line: line || (field ? lineOf(text, field) : 0), field: "", message }];
+}
+
+/** @param {{field?: string, message?: string}} cause */
+function isVersionMissing({ field, message = "" }) {
+  return field === "metadata.resourceVersion" && message.includes("must be specified");
 }
