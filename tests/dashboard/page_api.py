@@ -21,8 +21,9 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 class PageApi:
     """Answers by path: `objects` has what it returns, `errors` the status codes of paths that fail, `denied` resources that are not allowed.
 
-    A PATCH merges its `spec` into the object of the path, and a PUT replaces it, as the embedded API server does: with a new version and generation,
-    and a conflict if the body names another version. A write with `dryRun` changes nothing.
+    A PATCH merges its `spec` into the object of the path, and a PUT replaces it, as the embedded API server does: with a new version and
+    generation, and a conflict if the body names another version. A POST of an object creates it with a UID of its own, and is a conflict if
+    the name exists; a DELETE removes it. A write with `dryRun` changes nothing.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class PageApi:
         self.dry_runs: list[tuple[str, str, Any]] = []
         self.unwatched = asyncio.Event()
         """Set when the last watch ends."""
+        self._created = 0
         self._watches: dict[str, set[asyncio.Queue[bytes | None]]] = {}
         self._changed = asyncio.Event()
 
@@ -56,14 +58,23 @@ class PageApi:
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true" or path in self.streams:
             return await self._watch(request)
+        if request.method == "GET":
+            return web.json_response(self.objects[path])
+        return await self._write(request)
+
+    async def _write(self, request: web.Request) -> web.Response:
+        path = request.path
         if request.method == "PUT":
             return self._replace(path, (await request.read()).decode(), is_dry_run="dryRun" in request.query)
-        if request.method != "GET":
-            body = await request.json()
-            is_dry_run = "dryRun" in request.query or (request.method == "DELETE" and "dryRun" in body)
-            (self.dry_runs if is_dry_run else self.written).append((request.method, path, body))
-            if request.method == "PATCH" and not is_dry_run:
-                return self._patch(path, body)
+        body = await request.json()
+        is_dry_run = "dryRun" in request.query or (request.method == "DELETE" and "dryRun" in body)
+        (self.dry_runs if is_dry_run else self.written).append((request.method, path, body))
+        if request.method == "POST" and "name" in body.get("metadata", {}):
+            return self._create(path, body, is_dry_run=is_dry_run)
+        if request.method == "PATCH" and not is_dry_run:
+            return self._patch(path, body)
+        if request.method == "DELETE" and not is_dry_run:
+            return web.json_response(self.objects.pop(path))
         return web.json_response(self.objects[path])
 
     def _replace(self, path: str, text: str, *, is_dry_run: bool) -> web.Response:
@@ -90,6 +101,16 @@ class PageApi:
         self.written.append(("PUT", path, sent))
         self.objects[path] = changed(old, **sent["spec"])
         return web.json_response(self.objects[path], headers=headers)
+
+    def _create(self, path: str, obj: Mapping[str, Any], *, is_dry_run: bool) -> web.Response:
+        name = obj["metadata"]["name"]
+        if f"{path}/{name}" in self.objects:
+            return _status(409, f'{path.rpartition("/")[2]} "{name}" already exists')
+        self._created += 1
+        stored = {**obj, "metadata": {**obj["metadata"], "uid": f"u-{self._created}", "resourceVersion": "1"}}
+        if not is_dry_run:
+            self.objects[f"{path}/{name}"] = stored
+        return web.json_response(stored, status=201)
 
     def _patch(self, path: str, body: Mapping[str, Any]) -> web.Response:
         obj = self.objects[path]

@@ -12,6 +12,8 @@ pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 OF_SHOP = f"{INSPECT}/namespaces/shop"
 EXPLANATIONS = f"{OF_SHOP}/explanations"
 PLANS = f"{INSPECT}/plans"
+REVISIONS = f"{OF_SHOP}/revisions"
+GRAPH = f"{OF_SHOP}/trafficgraphs/services"
 GROUPS = "/apis/specs.smi-spec.io/v1alpha4/namespaces/shop/httproutegroups"
 TARGETS = "/apis/access.smi-spec.io/v1alpha2/namespaces/shop/traffictargets"
 NAME = "website-http-8080-from-shop.thief"
@@ -29,12 +31,8 @@ RULE = {
 }
 
 
-def with_uid(obj: dict[str, Any], uid: str) -> dict[str, Any]:
-    return obj | {"metadata": obj["metadata"] | {"uid": uid}}
-
-
-def explanation() -> dict[str, Any]:
-    """Return an Explanation of a request that the only pod of the Service denies."""
+def explanation(pods: int = 1, **changes: Any) -> dict[str, Any]:
+    """Return an Explanation of a request that the pods of the Service deny, with changes to the arrivals."""
     arrival = {
         "workload": "shop/website-1",
         "address": "10.0.0.1:8080",
@@ -42,11 +40,11 @@ def explanation() -> dict[str, Any]:
         "allowed": False,
         "object": None,
         "rule": "",
-        "message": "no TrafficTarget allows it",
         "remedyMessage": "create a TrafficTarget",
         "remedyObjects": [ROUTE, RULE],
     }
-    return {"status": {"backends": [{"arrivals": [arrival]}]}}
+    arrivals = [arrival | {"message": f"no TrafficTarget allows it at {pod}"} | changes for pod in range(pods)]
+    return {"status": {"backends": [{"arrivals": arrivals}]}}
 
 
 def serve(api: PageApi) -> None:
@@ -54,7 +52,7 @@ def serve(api: PageApi) -> None:
     nodes = [node("website"), node("thief", kind="Deployment"), node("cart")]
     calls = [edge(2, 0), edge(1, 0, denied=112)]
     api.objects |= {
-        f"{OF_SHOP}/trafficgraphs/services": graph(nodes, calls),
+        GRAPH: graph(nodes, calls),
         f"{OF_SHOP}/findings": {"objects": 1, "items": []},
         "/api/v1/namespaces/shop/services/website": {"spec": {"ports": [{"port": 8080}]}},
         EXPLANATIONS: explanation(),
@@ -82,10 +80,9 @@ def serve(api: PageApi) -> None:
                 "revisionMessage": "",
             }
         },
-        GROUPS: with_uid(ROUTE, "u-1"),
-        TARGETS: with_uid(RULE, "u-2"),
-        f"{GROUPS}/all-requests": {},
-        f"{TARGETS}/{NAME}": {},
+        GROUPS: {"items": []},
+        TARGETS: {"items": []},
+        REVISIONS: {"items": [{"metadata": {"name": "4"}, "revision": 4, "changes": [], "effectMessages": []}]},
     }
 
 
@@ -127,7 +124,10 @@ async def test_the_missing_rule_is_shown_planned_written_and_undone(opened: Open
     await expect(thief.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
     # The route stays: other rules can refer to it by now.
     assert writes(api)[2:] == [("DELETE", f"{TARGETS}/{NAME}")]
-    assert api.written[-1][2]["preconditions"] == {"uid": "u-2"}
+    (deletion,) = [body for method, _, body in api.written if method == "DELETE"]
+    assert deletion["preconditions"] == {"uid": "u-2"}
+    # The mesh is as before, so the effect is planned again.
+    assert len([path for _, path, _ in api.written if path == PLANS]) == 2
     asked = [body["spec"] for _, path, body in api.written if path == EXPLANATIONS]
     assert asked == [
         {
@@ -154,7 +154,93 @@ async def test_a_rule_is_not_offered_without_the_right_to_write_it(opened: OpenP
     opened.api.denied.add(resource)
     await opened.open("/service/shop/website")
     await expect(access(opened)).to_contain_text("To allow it: create a TrafficTarget")
+    await expect(access(opened)).to_contain_text("You may not create the TrafficTarget that is missing.")
     await expect(access(opened).get_by_role("button")).to_have_count(0)
+
+
+async def test_a_rule_can_be_written_again_after_its_undo(opened: OpenPage) -> None:
+    """The route stays at an undo, so it exists when the rule is written again."""
+    api = opened.api
+    serve(api)
+    thief = await written_by(opened)
+    apply = thief.get_by_role("button", name="Apply", exact=True)
+    undo = thief.get_by_role("button", name="Undo: delete the TrafficTarget")
+    await apply.click()
+    await undo.click()
+    await apply.click()
+    await expect(undo).to_be_visible()
+    assert f"{TARGETS}/{NAME}" in api.objects
+    await undo.click()
+    await expect(apply).to_be_enabled()
+    # A route of this name that allows something else is not used.
+    api.objects[f"{GROUPS}/all-requests"]["spec"] = {"matches": [{"name": "all", "methods": ["GET"]}]}
+    await apply.click()
+    await expect(thief.get_by_role("alert")).to_contain_text('httproutegroups "all-requests" already exists')
+    assert f"{GROUPS}/all-requests" in api.objects
+
+
+async def test_no_rule_is_offered_to_a_caller_that_a_rule_names(opened: OpenPage) -> None:
+    serve(opened.api)
+    opened.api.objects[EXPLANATIONS] = explanation(remedyObjects=[])
+    await opened.open("/service/shop/website")
+    await expect(access(opened)).to_contain_text("To allow it: create a TrafficTarget")
+    denied = access(opened).get_by_role("link", name="Its denied requests")
+    await expect(denied).to_have_attribute("href", "#/service/shop/website?tap=live&tap-status=denied")
+    await expect(access(opened).get_by_role("button")).to_have_count(0)
+
+
+async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(opened: OpenPage) -> None:
+    api = opened.api
+    serve(api)
+    thief = await written_by(opened)
+    await thief.get_by_role("button", name="Apply", exact=True).click()
+    undo = thief.get_by_role("button", name="Undo: delete the TrafficTarget")
+    await expect(undo).to_be_visible()
+    api.objects[EXPLANATIONS] = explanation(allowed=True, remedyMessage="", remedyObjects=[])
+    next_revision = {"metadata": {"name": "5"}, "revision": 5, "changes": [], "effectMessages": []}
+    api.objects[REVISIONS] = {"items": [next_revision]}
+    api.change(REVISIONS, "ADDED", next_revision)
+    await expect(thief.get_by_text("allowed", exact=False).first).to_be_visible()
+    await expect(thief.get_by_text("To allow it")).to_have_count(0)
+    # The caller pauses: its card stays, with the way back.
+    api.objects[GRAPH] = graph([node("website"), node("cart")], [edge(1, 0)])
+    api.change(GRAPH, "MODIFIED", api.objects[GRAPH])
+    await expect(thief).to_contain_text("none denied")
+    await undo.click()
+    await expect(thief.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
+    await thief.get_by_role("button", name="Discard").click()
+    await expect(thief).to_have_count(0)
+
+
+async def test_explain_offers_a_rule_once_and_only_about_the_mesh_as_it_is(opened: OpenPage) -> None:
+    serve(opened.api)
+    answer = explanation(pods=2)["status"] | {"filterMessages": [], "location": "", "candidates": [], "mirrors": []}
+    backend = answer["backends"][0] | {"service": "shop/website", "port": 8080}
+    answer |= {
+        "backends": [backend | {"share": {"numerator": 1, "denominator": 1}}],
+        "fallbackMessage": "",
+        "remarks": [],
+        "caller": {"object": None, "identity": "", "message": ""},
+        "service": "shop/website",
+        "gateway": "",
+        "port": 8080,
+        "protocol": "HTTP",
+        "protocolMessage": "",
+        "sanitizing": None,
+        "revisionMessage": "",
+        "stickiness": None,
+    }
+    opened.api.objects[EXPLANATIONS] = {"status": answer}
+    await opened.open("/explain?url=http://website:8080/&from=Deployment/thief&in=shop")
+    button = opened.page.get_by_role("button", name="Write the missing TrafficTarget")
+    await expect(
+        opened.page.get_by_text("It allows all requests, with any method and path, of this caller")
+    ).to_be_visible()
+    await expect(button).to_have_count(1)
+    await opened.open("/explain?url=http://website:8080/&from=Deployment/thief&in=shop&at=3")
+    await expect(opened.page.get_by_label("At the revision (empty: now)")).to_have_value("3")
+    await expect(opened.page.get_by_text("To allow it").first).to_be_visible()
+    await expect(button).to_have_count(0)
 
 
 async def test_a_caller_without_the_right_to_explain_sees_the_counts(opened: OpenPage) -> None:

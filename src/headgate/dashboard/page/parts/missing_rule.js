@@ -1,37 +1,76 @@
-/** The access rule that a denied caller needs, as the API server generates it: its YAML, its effect, the write, and the way back. */
+/** The access rules that denied callers need, as the API server generates them: their YAML, their effect, the write, and the way back. */
 
-import { ApiError, answered, INSPECT } from "../api.js";
-import { create, remove, typeOf } from "../objects.js";
+import { ApiError, request } from "../api.js";
+import { differences } from "../differences.js";
+import { create, objectPath, remove, typeOf } from "../objects.js";
 import { may } from "../rights.js";
+import { refName } from "../units.js";
 import { html } from "../vendor/htm-preact.js";
-import { useEffect, useState } from "../vendor/preact-hooks.js";
+import { useState } from "../vendor/preact-hooks.js";
 import { toYaml } from "../yaml.js";
 import { Command } from "./command.js";
 import { ObjectLink } from "./object_link.js";
-import { PlanView } from "./plan.js";
+import { PlanView, usePlan } from "./plan.js";
 import { Failed } from "./states.js";
 
-/** @typedef {import("./plan.js").PlanAnswer} PlanAnswer */
+/** @typedef {any[]} RuleObjects the objects of a rule in the order to create them; the last one is the rule */
 
-/** @param {{objects: any[]}} properties in the order to create them; the last one is the rule */
-export function MissingRule({ objects }) {
-  const [isOpen, setOpen] = useState(false);
-  if (!objects.every(mayCreate)) return null;
-  if (!isOpen)
-    return html`<p><button type="button" onClick=${() => setOpen(true)}>Write the missing ${objects.at(-1).kind}</button></p>`;
-  return html`<${Draft} objects=${objects} onClose=${() => setOpen(false)} />`;
+/**
+ * Offer each missing rule once. An open draft and a written rule stay, with the way back, when the answer no longer has them.
+ *
+ * @param {{offers: RuleObjects[], revision?: number, onDrafts?: (hasDrafts: boolean) => void}} properties `revision`: the newest one, after
+ *   which effects are planned again; `onDrafts` is called when drafts open and close
+ */
+export function MissingRules({ offers, revision = 0, onDrafts = () => {} }) {
+  const [drafts, setDrafts] = useState(/** @type {Map<string, RuleObjects>} */ (new Map()));
+  const change = (/** @type {Map<string, RuleObjects>} */ next) => {
+    setDrafts(next);
+    onDrafts(next.size > 0);
+  };
+  const close = (/** @type {string} */ id) => change(new Map([...drafts].filter(([other]) => other !== id)));
+  const closed = [...new Map(offers.map((objects) => [idOf(objects), objects]))].filter(([id]) => !drafts.has(id));
+  return html`${closed.map(([id, objects]) => html`<${Offer} key=${id} objects=${objects} onOpen=${() => change(new Map([...drafts, [id, objects]]))} />`)}
+    ${[...drafts].map(([id, objects]) => html`<${Draft} key=${id} objects=${objects} revision=${revision} onClose=${() => close(id)} />`)}`;
+}
+
+/** @param {RuleObjects} objects */
+function idOf(objects) {
+  return refName(refOf(objects.at(-1)));
+}
+
+/** @param {{objects: RuleObjects, onOpen: () => void}} properties */
+function Offer({ objects, onOpen }) {
+  const rights = objects.map(mayCreate);
+  if (rights.includes(false))
+    return html`<p class="quiet">You may not create the ${objects.at(-1).kind} that is missing.</p>`;
+  if (rights.includes(undefined)) return null;
+  return html`<div>
+    <p><button type="button" onClick=${onOpen}>Write the missing ${objects.at(-1).kind}</button></p>
+    <p class="quiet">${scopeOf(objects.at(-1))}</p>
+  </div>`;
+}
+
+/**
+ * Return what a rule allows, as a sentence.
+ *
+ * @param {any} rule a TrafficTarget
+ */
+function scopeOf({ spec: { destination, rules = [] } }) {
+  const isTcp = rules.some((/** @type {{kind: string}} */ { kind }) => kind === "TCPRoute");
+  const calls = isTcp ? "all connections" : "all requests, with any method and path,";
+  return `It allows ${calls} of this caller to port ${destination.port} of ServiceAccount ${destination.name}.`;
 }
 
 /** @param {any} object */
 function mayCreate(object) {
   const { group, resource } = typeOf(object);
-  return may({ verb: "create", group, resource, namespace: object.metadata.namespace }) === true;
+  return may({ verb: "create", group, resource, namespace: object.metadata.namespace });
 }
 
-/** @param {{objects: any[], onClose: () => void}} properties */
-function Draft({ objects, onClose }) {
-  const plan = usePlan(objects);
+/** @param {{objects: RuleObjects, revision: number, onClose: () => void}} properties */
+function Draft({ objects, revision, onClose }) {
   const [written, setWritten] = useState(/** @type {any} */ (null));
+  const plan = usePlan(written ? null : { objects }, revision);
   const [isBusy, setBusy] = useState(false);
   const [failure, setFailure] = useState(/** @type {{outcome: string, error: ApiError} | null} */ (null));
   const act = async (/** @type {string} */ outcome, /** @type {() => Promise<any>} */ work) => {
@@ -51,7 +90,8 @@ function Draft({ objects, onClose }) {
     ${
       written
         ? html`<p role="status">Written: <${ObjectLink} object=${refOf(written)} />. Proxies receive it now.</p>`
-        : html`<${PlanView} answer=${plan} />
+        : html`<p class="quiet">${scopeOf(objects.at(-1))}</p>
+          <${PlanView} answer=${plan} />
           <div><p class="quiet">The same, with this text in a file:</p><${Command} words=${["kubectl", "apply", "-f", `${objects.at(-1).metadata.name}.yaml`]} /></div>`
     }
     <div class="actions">
@@ -67,16 +107,23 @@ function Draft({ objects, onClose }) {
 }
 
 /**
- * Create objects in their order, and return the last one. If one fails, those before it are deleted again. Throws ApiError.
+ * Create a rule and the routes that it needs, and return the rule. A route that exists with an equal spec is used. If a write fails, the
+ * objects that this created are deleted again. Throws ApiError.
  *
- * @param {any[]} objects
+ * @param {RuleObjects} objects
  */
 async function createdAll(objects) {
   /** @type {any[]} */
   const created = [];
   try {
-    for (const object of objects)
-      created.push({ ...(await create(object)), apiVersion: object.apiVersion, kind: object.kind });
+    for (const object of objects) {
+      const isRoute = object !== objects.at(-1);
+      const answer = await create(object).catch(async (error) => {
+        if (isRoute && error.status === 409 && (await exists(object))) return null;
+        throw error;
+      });
+      if (answer) created.push({ ...answer, apiVersion: object.apiVersion, kind: object.kind });
+    }
   } catch (error) {
     await Promise.allSettled(created.map(remove));
     throw error;
@@ -84,26 +131,18 @@ async function createdAll(objects) {
   return created.at(-1);
 }
 
+/**
+ * Return whether the API has an object of this name with an equal spec. Another draft, or the one before an undo, may have created it.
+ *
+ * @param {any} object
+ */
+async function exists(object) {
+  const { namespace, name } = object.metadata;
+  const present = await request(objectPath(typeOf(object), namespace, name)).catch(() => null);
+  return differences(present?.spec, object.spec).length === 0;
+}
+
 /** @param {any} object */
 function refOf({ apiVersion, kind, metadata: { namespace, name } }) {
   return { group: apiVersion.split("/", 1)[0], kind, namespace, name };
-}
-
-/**
- * Return the plan of new objects.
- *
- * @param {any[]} objects
- * @returns {PlanAnswer}
- */
-function usePlan(objects) {
-  const [answer, setAnswer] = useState(/** @type {PlanAnswer} */ ({ status: null, error: null }));
-  useEffect(() => {
-    const abort = new AbortController();
-    const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: { objects } };
-    answered(`${INSPECT}/plans`, { method: "POST", body, signal: abort.signal }).then(
-      (next) => !abort.signal.aborted && setAnswer(next),
-    );
-    return () => abort.abort();
-  }, [JSON.stringify(objects)]);
-  return answer;
 }

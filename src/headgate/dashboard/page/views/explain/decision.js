@@ -1,7 +1,6 @@
 /** The decision about a request: where it arrives, the route, the backends, the access rules, and the routes that do not match. */
 
 import { Badge } from "../../parts/badge.js";
-import { MissingRule } from "../../parts/missing_rule.js";
 import { ObjectLink } from "../../parts/object_link.js";
 import { count, percent, plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
@@ -136,16 +135,26 @@ export function alike(arrivals) {
   return [...groups.values()];
 }
 
+/**
+ * Return the rules that denied arrivals lack, each as the objects to create.
+ *
+ * @param {ExplainedBackend[]} backends
+ */
+export function missingRules(backends) {
+  return backends
+    .flatMap(({ arrivals }) => arrivals)
+    .flatMap(({ remedyObjects = [] }) => (remedyObjects.length ? [remedyObjects] : []));
+}
+
 /** @param {{arrival: Arrival, number: number}} properties */
 export function ArrivalLine({ arrival, number }) {
-  const { workload, address, transport, allowed, message, remedyMessage, remedyObjects = [], object } = arrival;
+  const { workload, address, transport, allowed, message, remedyMessage, object } = arrival;
   const at = number > 1 ? `${count(number)} pods` : workload || address;
   return html`<div class="arrival">
     <${Badge} level=${allowed ? "good" : "bad"}>${allowed ? "allowed" : "denied"}<//>${" "}at ${at}, ${TRANSPORTS[transport]}
     <p class="quiet">${message}</p>
     ${object ? html`<p><${ObjectLink} object=${object} /></p>` : null}
     ${remedyMessage ? html`<p>To allow it: ${remedyMessage}</p>` : null}
-    ${remedyObjects.length ? html`<${MissingRule} key=${JSON.stringify(remedyObjects)} objects=${remedyObjects} />` : null}
   </div>`;
 }
 

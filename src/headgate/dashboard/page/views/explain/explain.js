@@ -3,10 +3,11 @@
 import { answered, inspectPath } from "../../api.js";
 import { place, setQuery } from "../../location.js";
 import { Command } from "../../parts/command.js";
+import { MissingRules } from "../../parts/missing_rule.js";
 import { Empty, Failed, Loading } from "../../parts/states.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useEffect, useState } from "../../vendor/preact-hooks.js";
-import { Decision } from "./decision.js";
+import { Decision, missingRules } from "./decision.js";
 import { Form } from "./form.js";
 import { commandOf, questionOf, specOf } from "./question.js";
 
@@ -34,11 +35,14 @@ export function Explain() {
   }, [id, submits]);
   return html`<h1>Explain a request</h1>
     <${Form} key=${id} question=${question} onExplain=${explain} />
-    ${question.url ? html`<${Answered} question=${question} answer=${answer} />` : html`<${Invitation} />`}`;
+    ${question.url ? html`<${Answered} key=${id} question=${question} answer=${answer} />` : html`<${Invitation} />`}`;
 }
 
 /** @param {{question: Question, answer: Answer | null}} properties */
 function Answered({ question, answer }) {
+  const status = answer?.status;
+  // A past revision says nothing about the rules that are missing now.
+  const offers = status && !question.at ? missingRules([...status.backends, ...status.mirrors]) : [];
   return html`<section aria-live="polite" aria-label="The decision">
       ${
         !answer
@@ -48,6 +52,7 @@ function Answered({ question, answer }) {
             : html`<${Failed} outcome="The request was not explained" error=${answer.error} />`
       }
     </section>
+    <${MissingRules} offers=${offers} />
     <${Command} words=${commandOf(question)} />`;
 }
 

@@ -1,6 +1,7 @@
 /** A rollback to a revision: what it would write, what that does, the writes themselves under the caller's rights, and the way back. */
 
 import { inspectPath, request } from "../../api.js";
+import { differences } from "../../differences.js";
 import { namespaceWords } from "../../namespace.js";
 import { discoveredTypeOf } from "../../objects.js";
 import { Command } from "../../parts/command.js";
@@ -11,7 +12,6 @@ import { may } from "../../rights.js";
 import { plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useEffect, useState } from "../../vendor/preact-hooks.js";
-import { differences } from "./differences.js";
 import { rollBack } from "./rollback.js";
 
 /**

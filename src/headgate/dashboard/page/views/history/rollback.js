@@ -1,9 +1,9 @@
 /** The writes of a rollback, under the caller's own rights and in the order of `headgate rollback`. */
 
 import { ApiError, request } from "../../api.js";
+import { differences } from "../../differences.js";
 import { discoveredTypeOf, merge, objectPath } from "../../objects.js";
 import { refName } from "../../units.js";
-import { differences } from "./differences.js";
 
 /**
  * @typedef {import("../../types.js").RestorationStep} RestorationStep

@@ -4,12 +4,14 @@ import { answered, inspectPath, request } from "../../api.js";
 import { linkTo } from "../../location.js";
 import { outcome } from "../../outcome.js";
 import { Badge } from "../../parts/badge.js";
+import { MissingRules } from "../../parts/missing_rule.js";
 import { Failed, Loading } from "../../parts/states.js";
 import { may } from "../../rights.js";
 import { count } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useEffect, useState } from "../../vendor/preact-hooks.js";
-import { ArrivalLine, alike } from "../explain/decision.js";
+import { ArrivalLine, alike, missingRules } from "../explain/decision.js";
+import { useNewestRevision } from "./changes.js";
 import { useNeighbors } from "./neighbors.js";
 
 /**
@@ -35,17 +37,23 @@ const MOST_PORTS = 4;
 /** @param {{namespace: string, name: string}} properties */
 export function AccessRules({ namespace, name }) {
   const { status, index } = useNeighbors(namespace, name);
-  const callers = status ? callersOf(status, index) : [];
+  // Callers with an open draft or a written rule, whose cards stay until the view is left: without traffic too.
+  const [held, setHeld] = useState(/** @type {Caller[]} */ ([]));
+  const callers = withHeld(status ? callersOf(status, index) : [], held);
   const ports = usePorts(namespace, name, callers.length > 0);
   if (!callers.length || !ports) return null;
-  const shown = callers.slice(0, MOST_CALLERS);
+  const heldIds = new Set(held.map(idOf));
+  const shown = callers.filter((caller, at) => at < MOST_CALLERS || heldIds.has(idOf(caller)));
+  const hold = (/** @type {Caller} */ caller, /** @type {boolean} */ hasDrafts) =>
+    setHeld((before) => [...before.filter((other) => idOf(other) !== idOf(caller)), ...(hasDrafts ? [caller] : [])]);
   return html`<section class="access-rules" aria-labelledby="access-title">
     <h2 id="access-title">Access of its callers</h2>
     <p class="quiet">Callers of the last 30 seconds. Where requests were denied: what the access rules decide about GET / of this caller. Rules can
-      decide otherwise about other requests: <a href=${linkTo(["service", namespace, name], { tap: "live", "tap-status": "denied" })}>denied requests as they happen</a>.</p>
+      decide otherwise about other requests: <a href=${deniedRequests(namespace, name)}>denied requests as they happen</a>.</p>
     <ul class="cards">${shown.map(
-      (caller) => html`<li class="card" key=${`${caller.kind}/${caller.namespace}/${caller.name}`}>
-        <${CallerAccess} caller=${caller} namespace=${namespace} name=${name} ports=${ports} />
+      (caller) => html`<li class="card" key=${idOf(caller)}>
+        <${CallerAccess} caller=${caller} isHeld=${heldIds.has(idOf(caller))} namespace=${namespace} name=${name} ports=${ports}
+          onDrafts=${(/** @type {boolean} */ hasDrafts) => hold(caller, hasDrafts)} />
       </li>`,
     )}</ul>
     ${callers.length > shown.length ? html`<p class="quiet">${count(callers.length - shown.length)} more callers are not shown.</p>` : null}
@@ -70,8 +78,35 @@ export function callersOf({ nodes, edges }, index) {
     .sort((left, right) => right.denied - left.denied || left.name.localeCompare(right.name));
 }
 
-/** @param {{caller: Caller, namespace: string, name: string, ports: number[]}} properties */
-function CallerAccess({ caller, namespace, name, ports }) {
+/** @param {Caller} caller */
+function idOf({ kind, namespace, name }) {
+  return `${kind}/${namespace}/${name}`;
+}
+
+/**
+ * @param {string} namespace
+ * @param {string} name
+ */
+function deniedRequests(namespace, name) {
+  return linkTo(["service", namespace, name], { tap: "live", "tap-status": "denied" });
+}
+
+/**
+ * Return the callers, and those with a draft that are not among them.
+ *
+ * @param {Caller[]} callers
+ * @param {Caller[]} held
+ * @returns {Caller[]}
+ */
+function withHeld(callers, held) {
+  const ids = new Set(callers.map(idOf));
+  return [...callers, ...held.filter((caller) => !ids.has(idOf(caller))).map((caller) => ({ ...caller, denied: 0 }))];
+}
+
+/**
+ * @param {{caller: Caller, isHeld: boolean, namespace: string, name: string, ports: number[], onDrafts: (hasDrafts: boolean) => void}} properties
+ */
+function CallerAccess({ caller, isHeld, namespace, name, ports, onDrafts }) {
   const isSender = SENDERS.includes(caller.kind);
   const right = {
     verb: "create",
@@ -79,8 +114,17 @@ function CallerAccess({ caller, namespace, name, ports }) {
     resource: "explanations",
     namespace: caller.namespace,
   };
-  const mayExplain = isSender && caller.denied > 0 && may(right) === true;
-  const decisions = useDecisions(mayExplain ? caller : null, `${name}.${namespace}`, ports);
+  const mayExplain = isSender && (caller.denied > 0 || isHeld) && may(right) === true;
+  const revision = useNewestRevision(namespace);
+  const decisions = useDecisions(
+    mayExplain && revision !== null ? caller : null,
+    `${name}.${namespace}`,
+    ports,
+    revision,
+  );
+  const backends = decisions?.flatMap(({ status }) => status?.backends ?? []) ?? [];
+  const offers = missingRules(backends);
+  const hasOther = backends.some(({ arrivals }) => arrivals.some(isDeniedWithoutRule));
   return html`<div class="card-head">
       <strong>${caller.kind} ${caller.namespace}/${caller.name}</strong>
       ${caller.denied ? html`<${Badge} level="warning">${count(caller.denied)} denied<//>` : html`<span class="quiet">none denied</span>`}
@@ -93,7 +137,14 @@ function CallerAccess({ caller, namespace, name, ports }) {
         ${error ? html`<${Failed} outcome="The request was not explained" error=${error} />` : null}
         ${alike(status?.backends.flatMap(({ arrivals }) => arrivals) ?? []).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
       </div>`,
-    )}`;
+    )}
+    ${hasOther ? html`<p><a href=${deniedRequests(namespace, name)}>Its denied requests</a> say which rule they need.</p>` : null}
+    <${MissingRules} offers=${offers} revision=${revision ?? 0} onDrafts=${onDrafts} />`;
+}
+
+/** @param {import("../../types.js").Arrival} arrival */
+function isDeniedWithoutRule({ allowed, remedyObjects = [] }) {
+  return !allowed && !remedyObjects.length;
 }
 
 /**
@@ -102,13 +153,14 @@ function CallerAccess({ caller, namespace, name, ports }) {
  * @param {Caller | null} caller null without denied requests, or without the right to explain
  * @param {string} host
  * @param {number[]} ports
+ * @param {number | null} revision the newest one, after which the decisions can be others
  * @returns {Decision[] | null}
  */
-function useDecisions(caller, host, ports) {
+function useDecisions(caller, host, ports, revision) {
   const [decisions, setDecisions] = useState(/** @type {Decision[] | null} */ (null));
-  const id = caller && `${caller.kind}/${caller.namespace}/${caller.name}`;
+  const id = caller && idOf(caller);
   useEffect(() => {
-    if (!caller) return;
+    if (!caller) return setDecisions(null);
     const abort = new AbortController();
     const { kind, namespace, name } = caller;
     const explain = async (/** @type {number} */ port) => {
@@ -119,7 +171,7 @@ function useDecisions(caller, host, ports) {
     };
     Promise.all(ports.map(explain)).then((next) => !abort.signal.aborted && setDecisions(next));
     return () => abort.abort();
-  }, [id, host, ports.join()]);
+  }, [id, host, ports.join(), revision]);
   return decisions;
 }
 

@@ -21,6 +21,29 @@ const MARK_PX = 24;
 const MOST_LINES = 5;
 
 /**
+ * Return the newest revisions of a namespace, which the parts of the view share.
+ *
+ * @param {string} namespace
+ */
+function useRevisions(namespace) {
+  return useReading(inspectPath("revisions", namespace), { newest: MOST });
+}
+
+/**
+ * Return the number of the newest revision of a namespace; null while it is read, and 0 without one or without the right to read it.
+ *
+ * @param {string} namespace
+ * @returns {number | null}
+ */
+export function useNewestRevision(namespace) {
+  const { state, value } = useRevisions(namespace);
+  if (state === "loading") return null;
+  /** @type {Revision[]} */
+  const revisions = value?.items ?? [];
+  return Math.max(0, ...revisions.map(({ revision }) => revision));
+}
+
+/**
  * Return the changes to a Service in a range, oldest first: the revisions that concern it, and the weights that its series has.
  *
  * @param {string} namespace
@@ -30,7 +53,7 @@ const MOST_LINES = 5;
  * @returns {{changes: Change[], older: number, error: import("../../api.js").ApiError | null}} `older`: revisions that were not read
  */
 export function useChanges(namespace, name, weights, [from, to]) {
-  const reading = useReading(inspectPath("revisions", namespace), { newest: MOST });
+  const reading = useRevisions(namespace);
   /** @type {Revision[]} */
   const revisions = reading.value?.items ?? [];
   const weighted = new Set(weights.map(({ revision }) => revision));

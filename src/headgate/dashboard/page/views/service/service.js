@@ -31,7 +31,7 @@ export function Service() {
     </div>
     <${Traffic} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
-    <${AccessRules} namespace=${namespace} name=${name} />
+    <${AccessRules} key=${`${namespace}/${name}`} namespace=${namespace} name=${name} />
     <${Tap} namespace=${namespace} name=${name} />
     <${Findings} namespace=${namespace} name=${name} />
     <${Command} words=${["kubectl", "traffic", "edges", `service/${name}`, "-n", namespace]} />`;
