@@ -149,6 +149,18 @@ def test_two_shares_of_one_cluster_keep_the_names_of_their_sessions_when_one_is_
     assert before[0] != before[1]
 
 
+def test_two_backends_of_one_service_have_cookies_of_their_own_beside_a_backend_without_sessions():
+    session = PersistentSession(kind="cookie", name="user", service="default/web")
+    red = PortRef("default/red", 80)
+    ready = {BLUE: (ONE,), GREEN: (TWO,), red: (THREE,)}
+    kept = (Target(ref=ref, weight=1, session=session) for ref in (BLUE, GREEN))
+    plan, _clusters = planned(ready, *kept, Target(ref=red, weight=1))
+    (route,) = plan.routes
+    names = [share.session.name for share in route.kept if share.session]
+    assert len({*names}) == 2
+    assert all(name.startswith("user-") for name in names)
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [

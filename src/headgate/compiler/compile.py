@@ -225,7 +225,7 @@ class Compiler:
         tls = self._stages.once(backend_tls.backend_policies, self._part(snapshot, *backend_tls.READ))
         traffic = self._stages.once(backend_traffic.traffic_policies, self._part(snapshot, *backend_traffic.READ))
         read = self._part(snapshot, *Destinations.READ)
-        servers = OutsideServers(tuple(tls.by_port), externals.by_name, tuple(traffic.sessions))
+        servers = OutsideServers(tuple(tls.by_port), externals.by_name, traffic.sessions)
         ready = self._stages.once(with_externals, ready, externals)
         places = self._stages.once(Destinations, read, ready, tables, meshed, servers)
         offered = tuple((table.ref, table.protocol) for table in tables)

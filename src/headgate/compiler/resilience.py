@@ -12,6 +12,7 @@ from msgspec import Meta, structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.compiler.service_sessions import callees, first_of, split_sessions
 from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
 from headgate.errors import DecodeError
@@ -314,17 +315,21 @@ def _route(route: Route, settings: SettingsByService, called: str) -> Route:
     """Return a route with the settings of the Service that its requests call.
 
     That is the Service `called`, unless the route belongs to a rule: a rule names Services itself. If several Services of a
-    rule have different retries or timeouts, the rule has none of them. The sessions of a rule and sticky users take
-    precedence over those of Services.
+    rule have different retries or timeouts, the rule has none of them. The sessions of a rule take precedence over those of
+    Services. A backend without a weight is only for the sessions that it has.
     """
     named = route.origin is not None and route.origin.kind != TRAFFIC_SPLIT.kind
-    sessions = {} if route.session or route.split.sticky else settings.sessions
-    own = settings._replace(sessions=sessions)
-    targets = tuple(_target(target, own, "" if named else called) for target in route.split.targets)
+    called = "" if named else called
+    own = split_sessions(route.split, {} if route.session else settings.sessions, called).by_target
+    targets = tuple(
+        _target(target, session, settings.resilience, called)
+        for target, session in zip(route.split.targets, own, strict=True)
+    )
     session = route.session
     if len({target.session for target in targets}) == 1:  # all backends are endpoints of one session
         session = session or targets[0].session
         targets = tuple(structs.replace(target, session=None) if target.session else target for target in targets)
+    targets = tuple(target for target in targets if target.weight or session or target.session)
     several = {(target.resilience.timeouts, target.resilience.retry) for target in targets}
     limits, retry = several.pop() if len(several) == 1 else (ServiceTimeouts(), None)
     changed = structs.replace(
@@ -339,9 +344,10 @@ def _route(route: Route, settings: SettingsByService, called: str) -> Route:
     return route if changed == route else changed
 
 
-def _target(target: Target, settings: SettingsByService, called: str) -> Target:
-    name = called or target.root or target.ref.service
-    resilience, session = settings.resilience.get(name), settings.sessions.get(name)
+def _target(
+    target: Target, session: PersistentSession | None, settings: Mapping[str, Resilience], called: str
+) -> Target:
+    resilience = first_of(settings, callees(target, called))
     if resilience is None and session is None:
         return target
     return structs.replace(target, resilience=resilience or target.resilience, session=session)

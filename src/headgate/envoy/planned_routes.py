@@ -1,7 +1,8 @@
 """Routes before they are rendered: their clusters by name, and what the proxy itself does."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import structs
@@ -36,12 +37,20 @@ class ClusterWeight(Value, frozen=True, kw_only=True):
         return bool(self.filters.rewrite and self.filters.rewrite.path)
 
 
-def with_own_sessions(shares: Iterable[ClusterWeight], session: PersistentSession) -> Iterator[ClusterWeight]:
-    """Yield shares with sessions whose names no other share has; a share keeps its name when weights change.
+def with_own_sessions(
+    shares: Sequence[ClusterWeight], of_route: PersistentSession | None = None
+) -> Iterator[ClusterWeight]:
+    """Yield shares with cookies whose names no other share has; a share keeps its name when weights change.
 
-    Shares of one cluster have different filters.
+    Shares have the sessions `of_route`, or else their own ones, which several shares of one Service can have. Shares of one
+    cluster have different filters.
     """
+    uses = Counter(share.session for share in shares)
     for share in shares:
+        session = of_route or share.session
+        if session is None or (session == share.session and uses[session] == 1):
+            yield share
+            continue
         identity = msgspec.json.encode((share.cluster, share.filters))
         digest = hashlib.sha256(identity).hexdigest()[:8]
         yield structs.replace(share, session=structs.replace(session, name=f"{session.name}-{digest}"))

@@ -156,8 +156,9 @@ class Planner:
                 *_redirects(split, listener),
             ), 0
         shares = tuple(self._separate(route))
-        if route.session and route.session.kind == "cookie" and not self._draws(route):
-            shares = tuple(with_own_sessions(shares, route.session))
+        if not self._draws(route):
+            by_cookie = route.session if route.session and route.session.kind == "cookie" else None
+            shares = tuple(with_own_sessions(shares, by_cookie))
         return (*shares, *self._failing(split), *_redirects(split, listener)), 0
 
     def _whole(self, route: Route, *, weight: int) -> ClusterWeight:

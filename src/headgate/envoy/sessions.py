@@ -46,7 +46,7 @@ def enable(configs: "MessageMap[str, pb.Any]", session: PersistentSession, match
         )
     else:
         lifetime = pb.Duration(seconds=session.seconds) if session.seconds else None
-        path = cookie_path(None if session.all_paths else matched)
+        path = cookie_path(None if session.service else matched)
         cookie = pb.SessionCookie(name=session.name, path=path, ttl=lifetime)
         state = pb.TypedExtensionConfig(
             name="envoy.http.stateful_session.cookie", typed_config=pb.pack(pb.CookieBasedSessionState(cookie=cookie))

@@ -150,7 +150,7 @@ class Target(Value, frozen=True, kw_only=True):
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
-    itself too, and in the root's own table. `policy_roots` has all such Services then, for their TLS. `resilience` is that of the
+    itself too, and in the root's own table. `policy_roots` has all such Services then, also `ref`'s own one, for their policies. `resilience` is that of the
     Service that clients or the route call, and so is `session`, unless all targets have the same: then the route has it. Gateways call it with `tls`.
     """
 

@@ -10,14 +10,14 @@ from headgate.resources.meta import Value
 class PersistentSession(Value, frozen=True, kw_only=True):
     """The sessions of a rule. The proxy issues their token in the cookie or header `name`, and finds the endpoint by it.
 
-    A session ends after `seconds`, which only permanent cookies have; 0 means no limit. The sessions of a Service are for
-    `all_paths`, because several routes can lead to it.
+    A session ends after `seconds`, which only permanent cookies have; 0 means no limit. `service` (`namespace/name`) has
+    them by a policy, for all paths, because several routes can lead to it; it is empty for those of a rule.
     """
 
     kind: Literal["cookie", "header"]
     name: str
     seconds: int = 0
-    all_paths: bool = False
+    service: str = ""
 
 
 def carrying(session: PersistentSession) -> Header:

@@ -24,12 +24,11 @@ def session_omissions(routes: Iterable[Route]) -> Iterator[Omission]:
     """Yield an omission for each rule with sessions, and for each Service that has some by a policy."""
     services: set[str] = set()
     for route in routes:
-        if route.session and not route.session.all_paths and route.origin:
+        if route.session and not route.session.service and route.origin:
             yield _omission(route.origin, f"route {route.name}", "sessionPersistence")
-        if route.session and route.session.all_paths:
-            services |= {target.root or target.ref.service for target in route.split.targets}
-        services |= {target.root or target.ref.service for target in route.split.targets if target.session}
-    for name in sorted(services):
+        several = (route.session, *(target.session for target in route.split.targets))
+        services |= {session.service for session in several if session}
+    for name in sorted(services - {""}):
         yield _omission(SERVICE.key(*name.split("/")), "", "sessionPersistence of an XBackendTrafficPolicy")
 
 

@@ -6,6 +6,8 @@ import pytest
 from tests.make.objects import (
     Object,
     backed_service,
+    gateway,
+    listener,
     obj,
     route,
     rule,
@@ -64,7 +66,7 @@ def test_the_oldest_policy_of_a_service_decides_about_both_fields() -> None:
     result = compiled(*services("a", "b"), new, old)
     route_to_a = first_route(result)
     assert route_to_a.session
-    assert route_to_a.session.name == "user"
+    assert route_to_a.session.service == "default/a"
     assert targets(result)["default/a"].resilience.budget is None
     assert targets(result, "b")["default/b"].resilience.budget
     states = {
@@ -106,7 +108,7 @@ def test_the_sessions_of_a_rule_take_precedence_over_those_of_its_services() -> 
     result = compiled(*services("a"), own, traffic_policy("keep", "a", sessionPersistence=USER))
     session = first_route(result).session
     assert session
-    assert (session.name, session.all_paths) == ("own", False)
+    assert (session.name, session.service) == ("own", "")
 
 
 def test_each_backend_of_a_rule_keeps_its_own_sessions_also_without_a_weight() -> None:
@@ -125,8 +127,97 @@ def test_the_backends_of_a_split_share_the_sessions_of_its_root() -> None:
     result = compiled(*services("a", "b", "c"), divided, traffic_policy("keep", "a", sessionPersistence=USER))
     web = first_route(result)
     assert web.session
-    assert web.session.name == "user"
+    assert web.session.service == "default/a"
     assert not any(target.session for target in web.split.targets)
+
+
+@pytest.mark.parametrize("kind", ["Cookie", "Header"])
+def test_policies_with_one_session_name_have_sessions_of_their_own(kind: str) -> None:
+    """Proxies find the backend of a session by the name of its token."""
+    web = route("web", rule({"a": 1, "b": 9, "c": 1}), parents=[service_parent("a")])
+    first = traffic_policy("first", "a", sessionPersistence={"sessionName": "user", "type": kind}, retryConstraint={})
+    second = traffic_policy("second", "b", sessionPersistence={"sessionName": "user", "type": kind})
+    result = compiled(*services("a", "b", "c"), web, first, second)
+    kept = targets(result)
+    names = [named(kept[f"default/{name}"]) for name in "abc"]
+    assert names[0].startswith("user-")
+    assert names[1].startswith("user-")
+    assert names[0] != names[1]
+    assert not names[2]
+    assert first_route(result).session is None
+    messages = [outcome.ancestors[0].conditions[0].message for outcome in result.report.policies]
+    assert all(f"by the {kind.lower()} {name}," in text for name, text in zip(names, messages, strict=False))
+
+
+def test_a_further_target_of_a_policy_renames_no_sessions() -> None:
+    alone = compiled(*services("a", "b"), traffic_policy("keep", "a", sessionPersistence=USER))
+    both = compiled(*services("a", "b"), traffic_policy("keep", "a", "b", sessionPersistence=USER))
+    assert first_route(alone).session == first_route(both).session
+
+
+@pytest.mark.parametrize("kind", ["TCPRoute", "UDPRoute"])
+def test_connections_have_no_backend_without_a_weight(kind: str) -> None:
+    protocol = kind.removesuffix("Route")
+    used = {"name": "main", "port": 8080, "protocol": protocol, "appProtocol": "tcp"}
+    backends = [
+        written | {"spec": {"ports": [used]}} if written["kind"] == "Service" else written | {"ports": [used]}
+        for written in services("a", "b")
+    ]
+    edge = gateway("edge", listener(protocol=protocol), status={"addresses": [{"value": "127.0.0.10"}]})
+    forward = route("db", rule({"a": 1, "b": 0}), kind=kind, parents=[{"name": "edge"}])
+    result = compiled(*backends, edge, forward, traffic_policy("keep", "b", sessionPersistence=USER))
+    (edge_port,) = result.mesh.gateways
+    assert edge_port.connections
+    assert [target.ref.service for target in edge_port.connections.split.targets] == ["default/a"]
+
+
+@pytest.mark.parametrize("weight", [0, 1])
+@pytest.mark.parametrize("more", [{}, {"c": 1}])
+def test_a_backend_that_a_rule_names_beside_its_root_has_the_sessions_of_the_root(
+    weight: int, more: dict[str, int]
+) -> None:
+    web = route("web", rule({"a": 1, "r": weight, **more}), parents=[service_parent("x")])
+    divided = split("r", {"a": 1, "b": 1})
+    result = compiled(
+        *services("a", "b", "c", "r", "x"), web, divided, traffic_policy("keep", "r", sessionPersistence=USER)
+    )
+    assert not result.report.findings
+    whole = first_route(result, "x")
+    owners = {
+        target.ref.service: (session := whole.session or target.session) and session.service
+        for target in whole.split.targets
+    }
+    assert owners == {"default/a": "default/r", "default/b": "default/r", **({"default/c": None} if more else {})}
+
+
+def test_of_two_policies_that_reach_one_backend_its_own_one_decides_and_a_finding_says_so() -> None:
+    web = route("web", rule({"a": 1, "r": 1}), parents=[service_parent("x")])
+    keep = traffic_policy("keep", "a", "r", sessionPersistence=USER)
+    result = compiled(*services("a", "b", "r", "x"), web, split("r", {"a": 1, "b": 1}), keep)
+    owners = {name: target.session and target.session.service for name, target in targets(result, "x").items()}
+    assert owners == {"default/a": "default/a", "default/b": "default/r"}
+    (finding,) = result.report.findings
+    assert (finding.reason.value, finding.field) == ("FieldIgnored", "spec.rules[0].backendRefs")
+    assert "reach Service default/a by default/a and default/r" in finding.message
+
+
+def test_a_backend_that_a_rule_names_beside_its_root_has_the_budget_of_the_root() -> None:
+    web = route("web", rule({"a": 1, "r": 1}), parents=[service_parent("x")])
+    limit = traffic_policy("limit", "r", retryConstraint={})
+    result = compiled(*services("a", "b", "r", "x"), web, split("r", {"a": 1, "b": 1}), limit)
+    assert all(target.resilience.budget for target in targets(result, "x").values())
+
+
+@pytest.mark.parametrize("backends", [{"r": 1, "c": 1}, {"r": 0, "c": 1}])
+def test_sessions_by_a_header_that_a_rule_can_not_keep_are_reported(backends: dict[str, int]) -> None:
+    web = route("web", rule(backends), parents=[service_parent("x")])
+    keep = traffic_policy("keep", "r", sessionPersistence={"type": "Header", "sessionName": "user"})
+    result = compiled(*services("a", "b", "c", "r", "x"), web, split("r", {"a": 1, "b": 1}), keep)
+    whole = first_route(result, "x")
+    assert not any(whole.session or target.session for target in whole.split.targets)
+    (finding,) = result.report.findings
+    assert (finding.reason.value, finding.field) == ("FieldIgnored", "spec.rules[0].backendRefs")
+    assert finding.message.startswith("Service default/r keeps no sessions by a header here")
 
 
 def test_sticky_users_and_connections_have_no_sessions_of_a_policy() -> None:

@@ -108,7 +108,9 @@ def split(
         )
         for share, part in _parts(destinations, about, choice, backend):
             weights[share] += part * backend.weight
-            keeps = sessions or (not isinstance(choice, Finding) and destinations.keeps_sessions(choice.ref.service))
+            keeps = sessions or (
+                not isinstance(choice, Finding) and destinations.keeps_sessions(about, choice.ref.service)
+            )
             kept |= {share} if keeps else set()
             if backend.weight or keeps:
                 roots[share].add(_root(choice))
@@ -197,10 +199,10 @@ def _unclear(roots: Mapping[Share, Collection[str]]) -> set[str]:
 
 
 def _rooted(target: Target, roots: Collection[str], unclear: set[str]) -> Target:
-    """Return a target with its root; if that is unclear, with all roots whose policies can apply to it."""
+    """Return a target with its root; if that is unclear, with all Services whose policies can apply to it."""
     if unclear.isdisjoint(roots):
         return structs.replace(target, root=next(iter(roots)))
-    return structs.replace(target, policy_roots=tuple(sorted(root for root in roots if root)))
+    return structs.replace(target, policy_roots=tuple(sorted(root or target.ref.service for root in roots)))
 
 
 def fitting(weights: Sequence[int]) -> tuple[int, ...]:

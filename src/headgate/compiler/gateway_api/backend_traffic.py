@@ -24,7 +24,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
 from headgate.model.resilience import DEFAULT, Resilience, RetryBudget
 from headgate.model.routing import PortRef
-from headgate.model.sessions import PersistentSession
+from headgate.model.sessions import PersistentSession, words
 from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.backend_traffic_policy import (
     RetryConstraint,
@@ -47,13 +47,13 @@ class TargetedService(NamedTuple):
 
 
 class TrafficPolicies(NamedTuple):
-    """All policies: budgets and sessions by Service (`namespace/name`), findings, and by policy its targets and its effect."""
+    """All policies: budgets, sessions and effects by Service (`namespace/name`), findings, and by policy its targets."""
 
     budgets: Mapping[str, RetryBudget]
     sessions: Mapping[str, PersistentSession]
     findings: tuple[Finding, ...] = ()
     targets: Mapping[Key, tuple[TargetedService, ...]] = {}
-    effects: Mapping[Key, str] = {}
+    effects: Mapping[str, str] = {}
 
 
 NO_POLICIES = TrafficPolicies({}, {})
@@ -71,6 +71,7 @@ def traffic_policies(snapshot: Snapshot) -> TrafficPolicies:
     sessions: dict[str, PersistentSession] = {}
     findings: list[Finding] = []
     targets: dict[Key, tuple[TargetedService, ...]] = {}
+    effects: dict[str, str] = {}
     for key, policy in policies:
         spec = policy.spec
         named = [
@@ -85,9 +86,8 @@ def traffic_policies(snapshot: Snapshot) -> TrafficPolicies:
             if spec.retry_constraint:
                 budgets[service] = _budget(spec.retry_constraint)
             if spec.session_persistence:
-                shared = len(spec.target_refs) > 1
-                sessions[service] = session_of_service(spec.session_persistence, service, shared=shared)
-    effects = {key: _effect(policy) for key, policy in policies}
+                sessions[service] = session_of_service(spec.session_persistence, service)
+            effects[service] = _effect(policy, sessions.get(service))
     return TrafficPolicies(budgets, sessions, tuple(findings), targets, effects)
 
 
@@ -121,8 +121,8 @@ def _budget(constraint: RetryConstraint) -> RetryBudget:
     )
 
 
-def _effect(policy: XBackendTrafficPolicy) -> str:
-    """Return what proxies do, for the status: also how they approach the minimum rate."""
+def _effect(policy: XBackendTrafficPolicy, session: PersistentSession | None) -> str:
+    """Return what proxies do, for the status: also how they approach the minimum rate, and the token's name."""
     constraint, texts = policy.spec.retry_constraint, []
     if constraint:
         budget, rate = _budget(constraint), constraint.min_retry_rate
@@ -131,8 +131,10 @@ def _effect(policy: XBackendTrafficPolicy) -> str:
             f"{constraint.budget.interval}, and at least {budget.minimum}: minRetryRate is {rate.count} in {rate.interval}, for "
             "retries of up to a second"
         )
-    if policy.spec.session_persistence:
-        texts.append("requests of a session go to one endpoint, unless their rule has a sessionPersistence of its own")
+    if session:
+        texts.append(
+            f"requests of a session go to one endpoint {words(session)}, unless their rule has a sessionPersistence of its own"
+        )
     return "; ".join(texts) or "the policy has neither retryConstraint nor sessionPersistence, so it changes nothing"
 
 
@@ -182,7 +184,7 @@ def outcomes(
                         first(
                             "Accepted",
                             [target.fault] if target.fault else [],
-                            success=policies.effects[key],
+                            success=policies.effects.get(f"{target.service.namespace}/{target.service.name}", ""),
                             notes=notes[key],
                         ),
                     ),

@@ -12,6 +12,7 @@ from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Mirror, PortRef, Protocol, Route, RouteTable, Split, SplitMatch, Target
+from headgate.model.sessions import PersistentSession
 from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.reference_grant import ReferenceGrant
 from headgate.resources.gateway_api.routes import BackendReference
@@ -43,22 +44,25 @@ class PortDestination(Value, frozen=True, kw_only=True):
         if self.external is None:
             return Target(ref=self.ref, weight=1)
         protocol = Protocol.HTTP2 if about.kind == "GRPCRoute" else self.external.protocol or Protocol.HTTP
-        kind = find(about.group, about.kind)
-        has_requests = kind is not None and "HTTP" in kind.listeners
-        return Target(
-            ref=self.ref, weight=1, protocol=protocol if has_requests else Protocol.TCP, tls=self.external.tls
-        )
+        own = protocol if _has_requests(about) else Protocol.TCP
+        return Target(ref=self.ref, weight=1, protocol=own, tls=self.external.tls)
+
+
+def _has_requests(about: Key) -> bool:
+    """Return whether a route is of requests; otherwise it is of connections or datagrams."""
+    kind = find(about.group, about.kind)
+    return kind is not None and "HTTP" in kind.listeners
 
 
 class OutsideServers(NamedTuple):
     """The Service ports that Gateways call with TLS, and the servers outside the mesh by the `namespace/name` of their XBackend.
 
-    `keeping` has the Services (`namespace/name`) with sessions of their own.
+    `sessions` has those of Services (`namespace/name`) by their policies.
     """
 
     secured: Collection[PortRef]
     external: Mapping[str, ExternalBackend]
-    keeping: Collection[str] = ()
+    sessions: Mapping[str, PersistentSession] = {}
 
 
 NO_SERVERS = OutsideServers((), {})
@@ -85,15 +89,15 @@ class Destinations:
         self._ready = ready
         self._meshed = meshed
         self._secured = frozenset(servers.secured)
-        self._keeping = frozenset(servers.keeping)
+        self.sessions = servers.sessions
         self._externals = servers.external
         self._of_refs = {external.ref: external for external in servers.external.values()}
         self._protocols = {table.ref: table.protocol for table in tables}
         self._tables = {table.ref: table for table in tables}
 
-    def keeps_sessions(self, service: str) -> bool:
-        """Return whether a Service (`namespace/name`) has sessions of its own."""
-        return service in self._keeping
+    def keeps_sessions(self, about: Key, service: str) -> bool:
+        """Return whether a route keeps the sessions of a Service (`namespace/name`): connections and datagrams have none."""
+        return service in self.sessions and _has_requests(about)
 
     def find(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
         """Return the Service port of a reference, or a finding that says why there is none."""

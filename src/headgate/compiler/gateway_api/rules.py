@@ -18,13 +18,14 @@ from headgate.compiler.gateway_api.backend_shares import (
 from headgate.compiler.gateway_api.backend_shares import findings as backend_findings
 from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
 from headgate.compiler.gateway_api.sessions import FIELD as SESSION_FIELD
-from headgate.compiler.gateway_api.sessions import session_findings, session_of
+from headgate.compiler.gateway_api.sessions import policy_findings, session_findings, session_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
+from headgate.compiler.service_sessions import is_divided
 from headgate.matching.intersection import intersect
 from headgate.model.cors import announcing
-from headgate.model.requests import ANY, NO_FILTERS, Match, Timeouts
+from headgate.model.requests import ANY, Match, Timeouts
 from headgate.model.resilience import Retry
 from headgate.model.routing import Broken, PortRef, Route, Split
 from headgate.resources.gateway_api.grpc_route import GRPCRoute
@@ -231,26 +232,24 @@ def _compiled(
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings, servers
     route = structs.replace(route, session=session_of(rule.session, key, rule.name or route.name))
-    session_type, field = f"{field}.{SESSION_FIELD}.type", f"{field}.backendRefs"
+    where, field = field, f"{field}.backendRefs"
     paths = [f"{field}[{index}]" for index in range(len(rule.backends))]
     backends = [
         RuleBackend(path, ref.weight, destinations.find_http(key, ref, path), changes, filters.redirect(ref.filters))
         for path, ref, changes in zip(paths, rule.backends, of_backends, strict=True)
     ]
-    refs = [backend.port_ref for backend in backends if backend.is_called or _keeps(destinations, backend, route)]
+    refs = [backend.port_ref for backend in backends if backend.is_called or _keeps(destinations, key, backend, route)]
     used = [ref for ref in refs if isinstance(ref, PortRef)]
     rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in requested_mirrors)])
     findings += backend_findings(destinations, key, field, backends)
     findings += [_too_many_matches(key, field, ref) for ref in left_out]
     splits = [split(destinations, key, backends, row.choices, sessions=route.session is not None) for row in rows]
-    if route.session and route.session.kind == "header" and any(map(_is_divided, splits)):
-        message = (
-            "backends with filters of their own keep no sessions by a header, and each request goes to a backend by weight; "
-            "use the type Cookie, or move the filters to the rule"
-        )
-        findings.append(Finding(key, Reason.FIELD_IGNORED, session_type, message))
+    if route.session and route.session.kind == "header" and any(map(is_divided, splits)):
+        findings.append(_unkept_header(key, f"{where}.{SESSION_FIELD}.type"))
         route = structs.replace(route, session=None)
         splits = [split(destinations, key, backends, row.choices) for row in rows]
+    if route.session is None:
+        findings += policy_findings(splits, destinations.sessions, key, field)
     routes = [
         structs.replace(
             route,
@@ -267,11 +266,19 @@ def _compiled(
     return routes, findings, {*servers, *(choice for row in rows for choice in row.choices.values())}
 
 
-def _keeps(destinations: Destinations, backend: RuleBackend, route: Route) -> bool:
+def _keeps(destinations: Destinations, key: Key, backend: RuleBackend, route: Route) -> bool:
     """Return whether a backend keeps sessions although its weight is 0."""
     if backend.redirect is not None or not isinstance(backend.port_ref, PortRef):
         return False
-    return route.session is not None or destinations.keeps_sessions(backend.port_ref.service)
+    return route.session is not None or destinations.keeps_sessions(key, backend.port_ref.service)
+
+
+def _unkept_header(key: Key, field: str) -> Finding:
+    message = (
+        "backends with filters of their own keep no sessions by a header, and each request goes to a backend by weight; "
+        "use the type Cookie, or move the filters to the rule"
+    )
+    return Finding(key, Reason.FIELD_IGNORED, field, message)
 
 
 def _too_many_matches(key: Key, field: str, ref: PortRef) -> Finding:
@@ -292,11 +299,6 @@ def backends_of(choices: Iterable[PortDestination]) -> tuple[PortRef, ...]:
     """Return the Service ports at some destinations: those that a route calls, and the backends of their splits."""
     behind = (target.ref for choice in choices if choice.split for target in choice.split.targets)
     return tuple(sorted({*(choice.ref for choice in choices), *behind}))
-
-
-def _is_divided(decided: Split) -> bool:
-    """Return whether the backends of a split have filters of their own. A backend of a rule can be the root of a split."""
-    return len(decided.targets) > 1 and any(target.filters != NO_FILTERS for target in decided.targets)
 
 
 def _faults(key: Key, rule: RouteRule, field: str) -> Iterator[Finding]:
