@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.draws import fits
 from tests.e2e.gateway_api.objects import edge_gateway, edge_route, path
 from tests.e2e.gateway_api.site import Site, conditions
@@ -50,7 +51,7 @@ def test_the_sessions_of_a_service_are_those_of_all_routes_to_it(site: Site) -> 
     served = {"Accepted": "True", "headgate.dev/Programmed": "True"}
     until(lambda: state(site, "keep") == {"both": served}, "the status of the policy")
     backend, cookie = begin(site, address, "/a")
-    assert cookie.startswith("user=")
+    assert cookie.startswith("user-")
     assert receivers(site, address, cookie, "/a") == receivers(site, address, cookie, "/b") == {backend}
     site.delete("xbackendtrafficpolicy/keep")
     until(lambda: not begin(site, address, "/a")[1], "the proxies have lost the policy")
@@ -76,18 +77,52 @@ def test_each_backend_of_a_rule_has_the_sessions_of_its_own_policy_also_without_
         assert receivers(site, address, cookie) == {backend}
 
 
+@pytest.mark.parametrize("kind", ["Cookie", "Header"])
+def test_policies_with_one_session_name_keep_the_sessions_of_each_backend_and_the_weights(
+    site: Site, kind: str
+) -> None:
+    named = {"sessionName": "user", "type": kind}
+    site.apply(
+        edge_gateway(),
+        edge_route("app", {"backendRefs": weighted(v1=1, v2=1, v3=2)}),
+        policy("first", "v1", sessionPersistence=named, retryConstraint={}),
+        policy("second", "v2", sessionPersistence=named),
+    )
+    address = site.accepted("app")
+
+    def answer() -> tuple[str, tuple[str, str]]:
+        """Return the backend of a new session, and the header of its next requests."""
+        response = site.ask(address, "any/")
+        tokens = [pair for pair in response.headers.items() if pair[0].startswith("user-")]
+        cookie = response.headers.get("set-cookie", "").partition(";")[0]
+        return response.answered_by, ("cookie", cookie) if cookie else next(iter(tokens), ("", ""))
+
+    until(
+        lambda: len({pair for pair in dict(answer() for _ in range(CALLS)).values() if pair[1]}) == 2,
+        "the proxies have both policies",
+    )
+    begun = [answer() for _ in range(4 * CALLS)]
+    for backend, share in {"v1": 1 / 4, "v2": 1 / 4, "v3": 1 / 2}.items():
+        assert fits(sum(name == backend for name, _ in begun), share, of=len(begun))
+    by_backend = dict(begun)
+    assert by_backend.pop("v3") == ("", "")
+    for backend, (name, token) in by_backend.items():
+        assert {site.ask(address, "any/", **{name: token}).answered_by for _ in range(CALLS)} == {backend}
+
+
 def test_clients_in_the_mesh_have_the_sessions_of_the_service_that_they_call(site: Site) -> None:
     mesh = site.in_mesh()
     mesh.serve("both", "v1", "v2")
     mesh.apply(policy("keep", "both", sessionPersistence={"type": "Header", "sessionName": "x-session"}))
     address = mesh.address("both")
 
-    def token() -> str:
-        return mesh.ask(address, "any/").headers.get("x-session", "")
+    def token() -> dict[str, str]:
+        headers = mesh.ask(address, "any/").headers
+        return {name: text for name, text in headers.items() if name.startswith("x-session-")}
 
     until(token, "the client's proxy has the policy")
     held = token()
-    assert len({mesh.ask(address, "any/", x_session=held).answered_by for _ in range(CALLS)}) == 1
+    assert len({mesh.ask(address, "any/", **held).answered_by for _ in range(CALLS)}) == 1
 
 
 def test_the_older_policy_of_a_service_decides_until_it_is_deleted(site: Site) -> None:
