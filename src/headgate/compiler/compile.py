@@ -47,7 +47,6 @@ from headgate.compiler.report import (
     ServiceGateway,
     finding_order,
 )
-from headgate.compiler.resilience import SettingsByService, with_resilience
 from headgate.compiler.snapshot import KindSource, Snapshot, of_sources
 from headgate.compiler.splits import SplitCompiler
 from headgate.compiler.trace_sources import tracing
@@ -185,13 +184,14 @@ class Compiler:
             ),
             {**self._stages.once(external_hosts, entries), **externals.hosts},
         )
+        resilient, ignored = backend_traffic.with_policies(mesh, served.resilience, api.traffic)
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
             *self._of_services(snapshot, served, listed),
             *self._invalid(snapshot),
             *claims.findings,
             *api.findings,
-            *backend_traffic.replaced_limits(served.resilience, api.traffic),
+            *ignored,
             *policies.findings,
             *(finding for selected_pods in sidecar_pods for finding in sidecars.findings(selected_pods)),
             *self._of_service_gateways(snapshot, settings),
@@ -209,8 +209,7 @@ class Compiler:
             sidecars=sidecar_pods,
             service_gateways=self._requesting(snapshot, settings),
         )
-        own = SettingsByService(backend_traffic.with_budgets(served.resilience, api.traffic), api.traffic.sessions)
-        return Compiled(revision=snapshot.revision, mesh=with_resilience(mesh, own), report=report)
+        return Compiled(revision=snapshot.revision, mesh=resilient, report=report)
 
     def _gateway_api(
         self,

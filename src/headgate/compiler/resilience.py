@@ -329,6 +329,8 @@ def _route(route: Route, settings: SettingsByService, called: str) -> Route:
     if len({target.session for target in targets}) == 1:  # all backends are endpoints of one session
         session = session or targets[0].session
         targets = tuple(structs.replace(target, session=None) if target.session else target for target in targets)
+    if session and session.kind == "header" and len({target.resilience for target in targets}) > 1:
+        session = None  # backends with different settings have a cluster each (`service_sessions.unkept_headers`)
     targets = tuple(target for target in targets if target.weight or session or target.session)
     several = {(target.resilience.timeouts, target.resilience.retry) for target in targets}
     limits, retry = several.pop() if len(several) == 1 else (ServiceTimeouts(), None)

@@ -1,11 +1,14 @@
 """Choose the sessions at each backend of a split, by the policies of the Services that are called (GEP-1619)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
 from headgate.model.requests import NO_FILTERS
-from headgate.model.routing import Split, Target
+from headgate.model.routing import Mesh, Route, Split, Target
 from headgate.model.sessions import PersistentSession
+from headgate.resources.meta import Key
 
 S = TypeVar("S")
 
@@ -56,3 +59,28 @@ def split_sessions(split: Split, sessions: Mapping[str, PersistentSession], call
 def is_divided(split: Split) -> bool:
     """Return whether the backends of a split have filters of their own. A backend of a rule can be the root of a split."""
     return len(split.targets) > 1 and any(target.filters != NO_FILTERS for target in split.targets)
+
+
+def unkept_headers(before: Mesh, mesh: Mesh) -> Iterator[Finding]:
+    """Yield a finding for each rule whose sessions by a header ended when its Services got their settings."""
+    if mesh is before:
+        return
+    rules: dict[tuple[Key, str], None] = {}
+    for route, changed in zip(_requests(before), _requests(mesh), strict=True):
+        if route.session and not changed.session and route.origin:
+            rules[route.origin, route.name] = None
+    for origin, name in rules:
+        message = (
+            "backends with different headgate.dev annotations or retry budgets keep no sessions by a header, and each request "
+            "goes to a backend by weight; use the type Cookie, or give the Services the same ones"
+        )
+        yield Finding(origin, Reason.FIELD_IGNORED, f"spec.rules[{name}].sessionPersistence.type", message)
+
+
+def _requests(mesh: Mesh) -> Iterator[Route]:
+    """Yield the routes of requests, in the order of a mesh."""
+    for table in mesh.all_tables:
+        yield from table.routes
+    for port in mesh.gateways:
+        for host in sorted(port.hosts):
+            yield from port.hosts[host].routes

@@ -220,6 +220,20 @@ def test_sessions_by_a_header_that_a_rule_can_not_keep_are_reported(backends: di
     assert finding.message.startswith("Service default/r keeps no sessions by a header here")
 
 
+@pytest.mark.parametrize("parent", [{"name": "edge"}, service_parent("x")])
+def test_a_rule_with_sessions_by_a_header_reports_different_budgets_of_its_backends(parent: Object) -> None:
+    edge = gateway("edge", listener(), status={"addresses": [{"value": "127.0.0.10"}]})
+    by_header = {"type": "Header", "sessionName": "user"}
+    web = route("web", rule({"a": 1, "b": 1, "c": 0}, sessionPersistence=by_header), parents=[parent])
+    limit = traffic_policy("limit", "a", retryConstraint={})
+    (finding,) = compiled(*services("a", "b", "c", "x"), edge, web, limit).report.findings
+    assert (finding.about.name, finding.reason.value) == ("web", "FieldIgnored")
+    assert finding.field == "spec.rules[0].sessionPersistence.type"
+    same = traffic_policy("limit", "a", "b", "c", retryConstraint={})
+    result = compiled(*services("a", "b", "c", "x"), edge, web, same)
+    assert not result.report.findings
+
+
 def test_sticky_users_and_connections_have_no_sessions_of_a_policy() -> None:
     sticky = split("a", {"b": 1, "c": 1}, annotations={"headgate.dev/sticky": "cookie:side"})
     tcp = services("d", app="tcp")

@@ -19,11 +19,13 @@ from headgate.compiler.gateway_api.statuses import first
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import AncestorOutcome, Finding, GatewayOutcome, PolicyOutcome
+from headgate.compiler.resilience import SettingsByService, with_resilience
+from headgate.compiler.service_sessions import unkept_headers
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
 from headgate.model.resilience import DEFAULT, Resilience, RetryBudget
-from headgate.model.routing import PortRef
+from headgate.model.routing import Mesh, PortRef
 from headgate.model.sessions import PersistentSession, words
 from headgate.resources.core.service import Service
 from headgate.resources.gateway_api.backend_traffic_policy import (
@@ -138,7 +140,15 @@ def _effect(policy: XBackendTrafficPolicy, session: PersistentSession | None) ->
     return "; ".join(texts) or "the policy has neither retryConstraint nor sessionPersistence, so it changes nothing"
 
 
-def with_budgets(settings: Mapping[str, Resilience], policies: TrafficPolicies) -> Mapping[str, Resilience]:
+def with_policies(
+    mesh: Mesh, settings: Mapping[str, Resilience], policies: TrafficPolicies
+) -> tuple[Mesh, tuple[Finding, ...]]:
+    """Return the mesh with the settings of Services and their policies, and findings about what has no effect then."""
+    resilient = with_resilience(mesh, SettingsByService(_with_budgets(settings, policies), policies.sessions))
+    return resilient, (*_replaced_limits(settings, policies), *unkept_headers(mesh, resilient))
+
+
+def _with_budgets(settings: Mapping[str, Resilience], policies: TrafficPolicies) -> Mapping[str, Resilience]:
     """Return the settings of Services, with the budgets of policies."""
     if not policies.budgets:
         return settings
@@ -146,7 +156,7 @@ def with_budgets(settings: Mapping[str, Resilience], policies: TrafficPolicies) 
     return {**settings, **{name: structs.replace(settings.get(name, DEFAULT), budget=own) for name, own in budgets}}
 
 
-def replaced_limits(settings: Mapping[str, Resilience], policies: TrafficPolicies) -> Iterator[Finding]:
+def _replaced_limits(settings: Mapping[str, Resilience], policies: TrafficPolicies) -> Iterator[Finding]:
     """Yield a finding for each Service whose annotation limits retries, although it has the budget of a policy."""
     for name in policies.budgets:
         if name in settings and settings[name].limits.retries:
