@@ -175,12 +175,12 @@ def _status(code: int, message: str, causes: Sequence[Any] = ()) -> web.Response
 
 
 @contextlib.asynccontextmanager
-async def serving_page(api: PageApi) -> AsyncIterator[str]:
-    """Serve the dashboard in front of an API, and yield its URL."""
+async def serving_page(api: PageApi, last: Address) -> AsyncIterator[Address]:
+    """Serve the dashboard in front of an API, at the `last` address if it is free, and yield its address."""
     async with http_server.serving(api.answer) as upstream:
         credentials = StaticToken((await upstream.connect()).host, "secret")
-        async with serving(credentials, PageSettings("kind-shop", "shop"), port=0, last=Address()) as address:
-            yield address.url()
+        async with serving(credentials, PageSettings("kind-shop", "shop"), port=0, last=last) as address:
+            yield address
 
 
 def changed(obj: Mapping[str, Any], **spec: Any) -> dict[str, Any]:

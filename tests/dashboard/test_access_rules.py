@@ -8,7 +8,7 @@ from tests.browser import assert_accessible, needs_axe, needs_chromium
 from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 OF_SHOP = f"{INSPECT}/namespaces/shop"
 EXPLANATIONS = f"{OF_SHOP}/explanations"
 PLANS = f"{INSPECT}/plans"

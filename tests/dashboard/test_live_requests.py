@@ -9,7 +9,7 @@ from tests.browser import assert_accessible, needs_axe, needs_chromium
 from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 OF_SHOP = f"{INSPECT}/namespaces/shop"
 TAP = f"{OF_SHOP}/services/website/tap"
 BUYER = "spiffe://cluster.local/ns/shop/sa/buyer"

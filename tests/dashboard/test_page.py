@@ -10,7 +10,7 @@ from tests.dashboard import meshes
 from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, edge, even_split, finding, graph, mesh_status, node, proxy
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
 def rows(page: Page, table: str = "Services and the traffic that they received") -> Any:

@@ -10,7 +10,7 @@ from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, no_differences
 from tests.dashboard.test_page_views import serve_service
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 GROUP = "/apis/split.smi-spec.io/v1alpha4"
 SPLITS = f"{GROUP}/namespaces/shop/trafficsplits"
 REVISIONS = f"{INSPECT}/namespaces/shop/revisions"

@@ -15,7 +15,7 @@ from tests.kubernetes import http_server
 from headgate.dashboard.local import Address, serving
 from headgate.dashboard.server import PageSettings
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 SETTINGS = PageSettings("kind-shop", "shop")
 
 
@@ -26,7 +26,7 @@ class Upstream(NamedTuple):
     credentials: StaticToken
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def upstream() -> AsyncIterator[Upstream]:
     api = PageApi()
     api.objects = {

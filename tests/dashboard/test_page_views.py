@@ -15,7 +15,7 @@ from tests.dashboard.page_api import INSPECT, PageApi, edge, even_split, finding
 from headgate.kinds import names_of
 from headgate.resources.request_spec import CALLER_KINDS
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_explain_asks_again_about_the_same_request(opened: OpenPage) -> None:

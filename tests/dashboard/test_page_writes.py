@@ -8,7 +8,7 @@ from tests.browser import needs_chromium
 from tests.dashboard.open_page import MESH, OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, changed, no_differences
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
 CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 PLANS = f"{INSPECT}/plans"

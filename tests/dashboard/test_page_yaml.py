@@ -11,7 +11,7 @@ from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT, changed
 from tests.dashboard.test_page_writes import SPLITS, backends, replace, serve_split
 
-pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 PLACE = "/yaml/TrafficSplit.split.smi-spec.io/shop/website"
 
 
