@@ -60,6 +60,7 @@ PROGRAMS = (
     "tests/dashboard/test_live_requests.py",
     "tests/dashboard/test_page.py",
     "tests/dashboard/test_page_history.py",
+    "tests/dashboard/test_page_plots.py",
     "tests/dashboard/test_page_restart.py",
     "tests/dashboard/test_page_views.py",
     "tests/dashboard/test_page_writes.py",

@@ -50,7 +50,7 @@ export function Read({ reading, what, children }) {
   return html`<div class=${reading.state === "stale" ? "stale" : ""}>${children(reading.value)}</div>`;
 }
 
-/** @param {{reading: Reading}} properties */
+/** @param {{reading: Pick<Reading, "error" | "updated">}} properties */
 export function StaleNotice({ reading }) {
   return html`<div class="notice warning" role="status">
     <strong>Not current.</strong> The page shows the state of ${duration(now.value - reading.updated)} ago and reconnects by itself.

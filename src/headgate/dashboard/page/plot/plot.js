@@ -3,6 +3,7 @@
 import { html } from "../vendor/htm-preact.js";
 import { useEffect, useRef, useState } from "../vendor/preact-hooks.js";
 import UPlot from "../vendor/uplot.js";
+import { pointedTime, timeAxis } from "./time_axis.js";
 
 /**
  * @typedef {import("./series.js").Columns} Columns
@@ -107,8 +108,14 @@ function optionsOf({ columns, format, isShare, isStepped }, element, shown) {
     padding: [8, MARGIN.right, 0, 0],
     cursor: { drag: { x: true, y: false }, sync: { key: "plots" } },
     scales: { x: { range: () => shown.current.range }, y: { range: (_plot, least, most) => range(least, most) } },
-    axes: [axis, { ...axis, size: MARGIN.left, values: (_plot, ticks) => ticks.map((tick) => format(tick)) }],
-    series: [{}, ...columns.lines.map(({ label }, index) => lineOf(label, index, { color, format, isStepped }))],
+    axes: [
+      { ...axis, ...timeAxis() },
+      { ...axis, size: MARGIN.left, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
+    ],
+    series: [
+      { value: (_plot, time) => pointedTime(time) },
+      ...columns.lines.map(({ label }, index) => lineOf(label, index, { color, format, isStepped })),
+    ],
     hooks: {
       draw: [
         (made) => drawMarks(made, shown.current.marks, { line: color("--text-quiet"), current: color("--accent") }),

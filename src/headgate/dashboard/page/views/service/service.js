@@ -29,7 +29,7 @@ export function Service() {
       <h1>Service ${namespace}/${name}</h1>
       <a href=${linkTo(["explain"], { url })}>Explain a request to it</a>
     </div>
-    <${Traffic} namespace=${namespace} name=${name} />
+    <${Traffic} key=${`${namespace}/${name}`} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
     <${AccessRules} key=${`${namespace}/${name}`} namespace=${namespace} name=${name} />
     <${Tap} namespace=${namespace} name=${name} />

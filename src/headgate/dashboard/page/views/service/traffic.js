@@ -2,7 +2,7 @@
 
 import { answered, inspectPath } from "../../api.js";
 import { place } from "../../location.js";
-import { Empty, Failed, Loading } from "../../parts/states.js";
+import { Empty, Failed, Loading, StaleNotice } from "../../parts/states.js";
 import { Plot } from "../../plot/plot.js";
 import {
   backendLatencies,
@@ -24,7 +24,11 @@ import { STEP_S, seriesOf, WindowBar, windowOf, zoom } from "./window.js";
 /**
  * @typedef {import("../../types.js").TrafficSeriesStatus} TrafficSeriesStatus
  * @typedef {[from: number, to: number]} Range seconds since the epoch
- * @typedef {{status: TrafficSeriesStatus | null, error: import("../../api.js").ApiError | null, range: Range}} Series
+ * @typedef {object} Series
+ * @property {TrafficSeriesStatus | null} status
+ * @property {import("../../api.js").ApiError | null} error with a status: why the last reading failed, so that the status is older
+ * @property {Range} range
+ * @property {number} updated milliseconds since the epoch, 0 without a status
  */
 
 /** @param {{namespace: string, name: string}} properties */
@@ -42,8 +46,10 @@ export function Traffic({ namespace, name }) {
 }
 
 /** @param {{namespace: string, name: string, series: Series, isFixed: boolean}} properties */
-function Answer({ namespace, name, series: { status, error, range }, isFixed }) {
-  if (status) return html`<${Plots} namespace=${namespace} name=${name} status=${status} range=${range} />`;
+function Answer({ namespace, name, series: { status, error, range, updated }, isFixed }) {
+  if (status)
+    return html`${error ? html`<${StaleNotice} reading=${{ error, updated }} />` : null}
+      <div class=${error ? "stale" : ""}><${Plots} namespace=${namespace} name=${name} status=${status} range=${range} /></div>`;
   if (!error) return html`<${Loading} what="the traffic" />`;
   return error.status === 404
     ? html`<${Empty} title="No counts of this time"><p>${error.message}</p><//>`
@@ -111,8 +117,12 @@ function timesText([from, to]) {
   return `${localTime(new Date(from * 1000).toISOString())} to ${localTime(new Date(to * 1000).toISOString())}`;
 }
 
+/** @type {Series} */
+const UNREAD = { status: null, error: null, range: [0, 0], updated: 0 };
+
 /**
- * Read the series of a Service; again after each stored window, unless the window is fixed.
+ * Read the series of a Service; again after each stored window, unless the window is fixed. When a later reading fails, the last series of
+ * this window stays; a 404 means that there are no counts.
  *
  * @param {string} namespace
  * @param {string} name
@@ -120,15 +130,19 @@ function timesText([from, to]) {
  * @returns {Series}
  */
 function useSeries(namespace, name, { span, end }) {
-  const [series, setSeries] = useState(/** @type {Series} */ ({ status: null, error: null, range: [0, 0] }));
+  const [series, setSeries] = useState(UNREAD);
   useEffect(() => {
     const abort = new AbortController();
     const path = inspectPath(`trafficseries/service.${encodeURIComponent(name)}`, namespace);
+    let last = UNREAD;
     const read = async () => {
-      if (document.hidden) return;
+      if (document.hidden || (end !== null && last.status)) return;
       const { query, range } = seriesOf({ span, end }, Date.now() / 1000);
-      const answer = await answered(path, { query, signal: abort.signal });
-      if (!abort.signal.aborted) setSeries({ ...answer, range });
+      const { status, error } = await answered(path, { query, signal: abort.signal });
+      if (abort.signal.aborted) return;
+      const keeps = error && error.status !== 404 && last.status;
+      last = keeps ? { ...last, error } : { status, error, range, updated: Date.now() };
+      setSeries(last);
     };
     read();
     const timer = end === null ? setInterval(read, STEP_S * 1000) : undefined;
