@@ -6,13 +6,15 @@ from urllib.parse import parse_qs
 import pytest
 from playwright.async_api import Page, expect
 from tests.browser import assert_accessible, needs_axe, needs_chromium
-from tests.dashboard.open_page import OpenPage
+from tests.dashboard.open_page import FINDINGS, MESH, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
 OF_SHOP = f"{INSPECT}/namespaces/shop"
 TAP = f"{OF_SHOP}/services/website/tap"
 BUYER = "spiffe://cluster.local/ns/shop/sa/buyer"
+OF_WEB = "spiffe://cluster.local/ns/web/sa/client"
+GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 SPLIT = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "shop", "name": "website"}
 TARGET = {"group": "access.smi-spec.io", "kind": "TrafficTarget", "namespace": "shop", "name": "buyers"}
 
@@ -70,9 +72,9 @@ async def watched(api: PageApi, path: str, *, is_open: bool = True) -> None:
         await api.streams_changed()
 
 
-async def open_tap(opened: OpenPage, query: str = "") -> Page:
+async def open_tap(opened: OpenPage, query: str = "", *, values: bool = False) -> Page:
     await opened.open(f"/service/shop/website?tap=live{query}")
-    await watched(opened.api, TAP)
+    await watched(opened.api, f"{TAP}values" if values else TAP)
     return opened.page
 
 
@@ -160,6 +162,75 @@ async def test_a_request_opens_in_explain_with_its_sender_and_without_redacted_v
     await expect(page.get_by_label("URL")).to_have_value("http://website:8080/books")
     await expect(page.get_by_role("combobox", name="From")).to_have_value("ServiceAccount/buyer")
     await watched(api, TAP, is_open=False)
+
+
+@pytest.mark.parametrize(
+    ("identity", "authority", "question"),
+    [
+        (GATEWAY, "website:8080", ("http://website:8080/", None, "shop")),
+        (OF_WEB, "website:8080", ("http://website.shop:8080/", "ServiceAccount/client", "web")),
+        (OF_WEB, "", ("http://website.shop/", "ServiceAccount/client", "web")),
+        (OF_WEB, "cart:8080", ("http://cart:8080/", "ServiceAccount/client", "web")),
+        (OF_WEB, "website.shop", ("http://website.shop/", "ServiceAccount/client", "web")),
+        (BUYER, "website:8080", ("http://website:8080/", "ServiceAccount/buyer", "shop")),
+    ],
+)
+async def test_explain_resolves_the_host_of_a_request_as_its_server_did(
+    opened: OpenPage, identity: str, authority: str, question: tuple[str, str | None, str]
+) -> None:
+    """The gateway is no caller in its own namespace, and a short name can be the tapped Service's for senders of other namespaces."""
+    serve_tap(opened.api)
+    page = await open_tap(opened)
+    request = {"method": "GET", "authority": authority, "path": "/", "headers": {}}
+    denied = {"allowed": False, "object": None, "rule": ""}
+    opened.api.send(TAP, event("Server", status=403, source=peer(identity=identity), access=denied, request=request))
+    href = await page.get_by_role("link", name="Explain this").get_attribute("href") or ""
+    query = {name: values[0] for name, values in parse_qs(href.partition("?")[2]).items()}
+    assert (query["url"], query.get("from"), query["in"]) == question
+    await expect(rows(page)).not_to_contain_text("its sender has no identity")
+
+
+async def test_a_client_of_another_namespace_resolves_short_names_in_its_own(opened: OpenPage) -> None:
+    serve_tap(opened.api)
+    page = await open_tap(opened)
+    opened.api.send(TAP, event("Client", source=peer(pod="web/client-1")))
+    href = await page.get_by_role("link", name="Explain this").get_attribute("href") or ""
+    query = parse_qs(href.partition("?")[2])
+    assert (query["url"], query["from"], query["in"]) == (["http://website:8080/"], ["Pod/client-1"], ["web"])
+
+
+async def test_other_windows_leave_a_stream_to_live_requests(opened: OpenPage) -> None:
+    """An overview and the readings of the Service want more streams than a browser has."""
+    await opened.open()
+    while not {MESH, FINDINGS, SERVICES} & opened.api.watched():
+        await opened.api.streams_changed()
+    serve_tap(opened.api)
+    page = await opened.page.context.new_page()
+    await page.goto(opened.url)
+    await page.goto(f"{opened.url}#/service/shop/website?tap=live")
+    await expect(page.get_by_text("Live.")).to_be_visible()
+    opened.api.send(TAP, event("Client"))
+    await expect(rows(page)).to_have_count(1)
+
+
+async def test_a_pause_ends_when_the_user_hides_the_values(opened: OpenPage) -> None:
+    serve_tap(opened.api)
+    page = await open_tap(opened, "&tap-values=true", values=True)
+    request = event("Client")
+    request["request"]["headers"] = {"cookie": "user=ada"}
+    opened.api.send(f"{TAP}values", request)
+    await page.get_by_text("1 header").click()
+    await expect(page.get_by_text("user=ada")).to_be_visible()
+    pause = page.get_by_role("button", name="Pause").last
+    await pause.click()
+    await expect(page.get_by_text("0 since the pause.")).to_be_visible()
+    await page.get_by_label("Values of headers and queries").uncheck()
+    await expect(page.get_by_text("user=ada")).to_have_count(0)
+    await expect(pause).to_have_attribute("aria-pressed", "false")
+    await watched(opened.api, TAP)
+    opened.api.send(TAP, event("Client", "/after"))
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_contain_text("/after")
 
 
 async def test_values_are_requested_only_with_the_right_to_them_and_explained(opened: OpenPage) -> None:

@@ -85,7 +85,7 @@ class Source {
   async stream(abort, connected) {
     if (!this.watches) return false;
     try {
-      return await withStream(abort, () => this.follow(abort, connected));
+      return await withStream("reading", abort, () => this.follow(abort, connected));
     } catch (error) {
       if (!(error instanceof ApiError && NO_WATCH.has(error.status))) throw error;
       this.watches = false;

@@ -10,7 +10,7 @@ import { Table } from "../../parts/table.js";
 import { may } from "../../rights.js";
 import { count, latency, localTime, plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useState } from "../../vendor/preact-hooks.js";
+import { useEffect, useState } from "../../vendor/preact-hooks.js";
 import { useNeighbors } from "./neighbors.js";
 import { KEPT, leftOut, question, receiver, result, rule, ruleObject, selected, sender } from "./tap_events.js";
 import { useTap } from "./tap_stream.js";
@@ -65,6 +65,8 @@ function LiveRequests({ namespace, name }) {
   const values = mayHaveValues && query["tap-values"] === "true";
   const tap = useTap(namespace, name, values);
   const [paused, setPaused] = useState(/** @type {TapState["tapped"] | null} */ (null));
+  // Another choice of values is another tap, which counts from zero; values that are no longer requested must not stay visible.
+  useEffect(() => setPaused(null), [values]);
   const shown = paused ?? tap.tapped;
   const rows = selected(shown.rows, filtersOf(query));
   const pause = () => setPaused(paused ? null : tap.tapped);
@@ -205,7 +207,7 @@ function Request({ event, namespace, name }) {
   const missing = leftOut(event);
   const names = Object.keys(headers);
   return html`<div><strong>${method}</strong> ${authority}${path}</div>
-    <div><a href=${linkTo(["explain"], question(event, `${name}.${namespace}`, namespace))}>Explain this</a>${missing ? html`<span class="quiet"> ${missing}</span>` : null}</div>
+    <div><a href=${linkTo(["explain"], question(event, { namespace, name }))}>Explain this</a>${missing ? html`<span class="quiet"> ${missing}</span>` : null}</div>
     ${
       names.length
         ? html`<details><summary>${plural(names.length, "header")}</summary>

@@ -27,6 +27,8 @@ import { refName } from "../../units.js";
 export const KEPT = 500;
 const REDACTED = "[redacted]";
 const ACCOUNT = /\/ns\/([^/]+)\/sa\/([^/]+)$/;
+/** The identity of the gateway, which it shows to the servers of all its clients. */
+const GATEWAY = /\/ns\/headgate-system\/sa\/gateway$/;
 /** Envoy's flags of a response that ended early, which counts as a failure whatever its status. */
 const INCOMPLETE = ["UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"];
 /** The gRPC codes that count as failures of a server: Unknown, DeadlineExceeded, Unimplemented, Internal, Unavailable, DataLoss. */
@@ -141,26 +143,45 @@ export function selected(rows, { method, path, status, from, route, side }) {
  * Return the question about a request for the explain view. Redacted values are left out, because they match nothing.
  *
  * @param {TapEvent} event
- * @param {string} service `NAME.NAMESPACE`, for a request without a host
- * @param {string} namespace that of short names if the sender has none
+ * @param {{namespace: string, name: string}} tapped the Service; its namespace is that of short names for senders without one
  * @returns {Record<string, string>}
  */
-export function question({ request, source, proxy, side }, service, namespace) {
-  const { method, authority, path, headers } = request;
+export function question({ request, source, side }, tapped) {
+  const { method, path, headers } = request;
   const shown = path.includes(REDACTED) ? path.split("?", 1)[0] : path;
   const caller = callerOf(source);
+  const home = caller?.namespace ?? tapped.namespace;
   const given = Object.entries(headers).filter(([, value]) => value !== REDACTED);
   return {
-    url: `http://${authority || service}${shown}`,
+    url: `http://${hostOf(request.authority, tapped, side === "Server" && home !== tapped.namespace)}${shown}`,
     method,
     headers: given.map(([name, value]) => `${name}: ${value}`).join("\n"),
     from: caller ? `${caller.kind}/${caller.name}` : "",
-    in: caller?.namespace ?? (side === "Server" ? proxy.namespace : namespace),
+    in: home,
   };
 }
 
-/** @param {TapPeer} source */
+/**
+ * Return the host of a request as explain resolves it. A server also accepts its own short name from senders of other namespaces, in which
+ * the name means another Service or none.
+ *
+ * @param {string} authority
+ * @param {{namespace: string, name: string}} tapped
+ * @param {boolean} isForeign whether short names mean Services of another namespace than the server's
+ */
+function hostOf(authority, { namespace, name }, isForeign) {
+  if (!authority) return `${name}.${namespace}`;
+  const [host = "", ...port] = authority.split(":");
+  return isForeign && host.toLowerCase() === name ? [`${host}.${namespace}`, ...port].join(":") : authority;
+}
+
+/**
+ * Return the sender of a request as explain names it; null for the gateway, and for a sender without an identity.
+ *
+ * @param {TapPeer} source
+ */
 function callerOf({ identity, pod }) {
+  if (GATEWAY.test(identity)) return null;
   const account = ACCOUNT.exec(identity);
   if (account) return { kind: "ServiceAccount", namespace: account[1] ?? "", name: account[2] ?? "" };
   const [namespace = "", name = ""] = pod.split("/", 2);
@@ -175,6 +196,7 @@ function callerOf({ identity, pod }) {
 export function leftOut({ request: { path, headers }, source, side }) {
   const parts = [];
   if (path.includes(REDACTED) || Object.values(headers).includes(REDACTED)) parts.push("without redacted values");
-  if (side === "Server" && !callerOf(source)) parts.push("as the gateway sends it: its sender has no identity");
+  if (side === "Server" && !callerOf(source) && !GATEWAY.test(source.identity))
+    parts.push("as the gateway sends it: its sender has no identity");
   return parts.join(", ");
 }

@@ -64,7 +64,7 @@ function follow(path, abort, change) {
     if (!abort.aborted) change((tap) => ({ ...tap, tapped: withLines(tap.tapped, next) }));
   };
   const attempt = async (/** @type {() => void} */ connected) => {
-    const ran = await withStream(abort, async () => {
+    const ran = await withStream("tap", abort, async () => {
       const opened = () => {
         connected();
         change((tap) => ({ ...tap, state: "live", error: null }));
