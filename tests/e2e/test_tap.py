@@ -67,6 +67,13 @@ def recorded_share(mesh: RunningMesh) -> float:
     return float(runtime["entries"].get("headgate.tap", {}).get("final_value", "0"))
 
 
+def call(mesh: RunningMesh, url: str, *options: str) -> None:
+    """Send a request through the gateway."""
+    proxy = json.loads((mesh.state / "instance.json").read_text())["proxy"]
+    command = ["curl", "-s", "-o", "/dev/null", "-x", f"http://{proxy}", *options, url]
+    subprocess.run(command, check=True, timeout=60)
+
+
 def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: RunningMesh) -> None:
     with tapping(bookstore, "deployment/bookstore-v1") as events:
         allowed = first(events, lambda event: event["side"] == "Server" and event["response"]["status"] == 200)
@@ -89,14 +96,8 @@ def test_proxies_record_requests_only_during_a_tap(bookstore: RunningMesh) -> No
 
 
 def test_a_tap_redacts_header_and_query_values_without_the_option_values(bookstore: RunningMesh) -> None:
-    proxy = json.loads((bookstore.state / "instance.json").read_text())["proxy"]
-
-    def call() -> None:
-        command = ["curl", "-s", "-o", "/dev/null", "-H", "cookie: user=ada", "-x", f"http://{proxy}"]
-        subprocess.run([*command, "http://bookstore:8080/books?token=s3cret"], check=True, timeout=60)
-
     def from_curl(event: Event) -> bool:
-        call()
+        call(bookstore, "http://bookstore:8080/books?token=s3cret", "-H", "cookie: user=ada")
         return "token" in event["request"]["path"]
 
     for words, path, cookie in (((), "[redacted]", "[redacted]"), (("--values",), "s3cret", "user=ada")):
@@ -116,11 +117,35 @@ async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_t
             page.get_by_role("region", name="Recorded requests").locator("tbody tr").filter(has_text="ServiceAccount")
         )
         await expect(denied.first).to_contain_text("ServiceAccount default/thief", timeout=60_000)
-        assert await asyncio.to_thread(recorded_share, bookstore) == 1_000_000
+        await asyncio.to_thread(
+            until, lambda: recorded_share(bookstore) == 1_000_000, "the gateway also records requests"
+        )
         await page.get_by_role("button", name="Pause").last.click()
         await denied.first.get_by_role("link", name="Explain this").click()
         await expect(page.get_by_label("The decision")).to_contain_text("denied", timeout=60_000)
         await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
+
+
+@needs_chromium
+async def test_the_page_explains_a_denied_request_through_the_gateway(bookstore: RunningMesh) -> None:
+    async with chromium() as browser:
+        page = await browser.new_page()
+        await page.goto(bookstore.ready["dashboard"])
+        sender = "ServiceAccount headgate-system/gateway"
+        await page.goto(f"{page.url.partition('#')[0]}#/service/default/bookstore?tap=live&tap-from={sender}")
+        await expect(page.get_by_text("Live.")).to_be_visible(timeout=60_000)
+        await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 1_000_000, "the gateway records requests")
+        row = page.get_by_role("region", name="Recorded requests").locator("tbody tr")
+
+        def is_recorded_after_a_call() -> bool:
+            call(bookstore, "http://bookstore:8080/books")
+            return asyncio.run_coroutine_threadsafe(row.count(), loop).result() > 0
+
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(until, is_recorded_after_a_call, "the server's proxy records requests")
+        await expect(row.first).to_contain_text("denied 403")
+        await row.first.get_by_role("link", name="Explain this").click()
+        await expect(page.get_by_label("The decision")).to_contain_text("denied", timeout=60_000)
 
 
 @needs_chromium
