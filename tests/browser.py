@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
+expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 CHROMIUM = shutil.which("chromium") or ""
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
 AXE = Path(__file__).parents[1] / "tools/page/node_modules/axe-core/axe.min.js"

@@ -128,7 +128,7 @@ async def test_the_page_edits_yaml_with_the_checks_of_the_api_server(cluster: Ku
         page = await browser.new_page()
         await page.goto(f"{address.url()}#/yaml/TrafficSplit.split.smi-spec.io/default/edited")
         text, alert = page.get_by_role("textbox", name="YAML of the object"), page.get_by_role("alert")
-        await expect(text).to_have_value(re.compile("weight: 1"), timeout=60_000)
+        await expect(text).to_have_value(re.compile("weight: 1"))
         written = await text.input_value()
         line = written[: written.index("weight: 1")].count("\n") + 1
         for new, place, message in (
@@ -136,11 +136,11 @@ async def test_the_page_edits_yaml_with_the_checks_of_the_api_server(cluster: Ku
             ("weight: [", "Line ", "yaml: line "),
         ):
             await text.fill(written.replace("weight: 1", new))
-            await expect(alert.filter(has_text=place).filter(has_text=message)).to_be_visible(timeout=60_000)
+            await expect(alert.filter(has_text=place).filter(has_text=message)).to_be_visible()
         await text.fill(written.replace("weight: 1", "weight: 7"))
         await page.get_by_role("button", name="Apply", exact=True).click(timeout=60_000)
         await page.get_by_role("button", name="Undo the change").click(timeout=60_000)
-        await expect(page.get_by_role("button", name="Undo the change")).to_have_count(0, timeout=60_000)
+        await expect(page.get_by_role("button", name="Undo the change")).to_have_count(0)
         await expect(text).to_have_value(written)
     async with login(ADMIN) as session, session.delete(f"{SPLITS}/edited") as response:
         assert (await response.json())["details"]["name"] == "edited"

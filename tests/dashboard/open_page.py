@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Page
 from tests.dashboard.page_api import INSPECT, PageApi
 
 MESH, FINDINGS, PROXIES = f"{INSPECT}/meshstatuses", f"{INSPECT}/findings", f"{INSPECT}/proxies"
 SERVICES = f"{INSPECT}/trafficgraphs/services"
-expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 
 
 class OpenPage(NamedTuple):

@@ -16,7 +16,6 @@ from tests.headgate_program import command
 from tests.ports import free_port
 
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
-expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 
 
 @pytest_asyncio.fixture

@@ -22,7 +22,6 @@ from tests.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 GRAPH = "/apis/inspect.headgate.dev/v1beta1/{}trafficgraphs/services?window=1h"
-expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 
 
 @pytest.fixture(scope="module")

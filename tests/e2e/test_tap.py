@@ -116,13 +116,13 @@ async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_t
         denied = (
             page.get_by_role("region", name="Recorded requests").locator("tbody tr").filter(has_text="ServiceAccount")
         )
-        await expect(denied.first).to_contain_text("ServiceAccount default/thief", timeout=60_000)
+        await expect(denied.first).to_contain_text("ServiceAccount default/thief")
         await asyncio.to_thread(
             until, lambda: recorded_share(bookstore) == 1_000_000, "the gateway also records requests"
         )
         await page.get_by_role("button", name="Pause").last.click()
         await denied.first.get_by_role("link", name="Explain this").click()
-        await expect(page.get_by_label("The decision")).to_contain_text("denied", timeout=60_000)
+        await expect(page.get_by_label("The decision")).to_contain_text("denied")
         await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 
 
@@ -162,17 +162,17 @@ async def test_the_page_writes_the_missing_rule_and_a_deletion_closes_the_port_a
         )
         card = page.get_by_role("listitem").filter(has_text="Deployment default/thief")
         await card.get_by_role("button", name="Write the missing TrafficTarget").first.click(timeout=60_000)
-        await expect(card).to_contain_text("access gained", timeout=60_000)
+        await expect(card).to_contain_text("access gained")
         await card.get_by_role("button", name="Apply", exact=True).click()
         undo = card.get_by_role("button", name="Undo: delete the TrafficTarget")
-        await expect(undo).to_be_visible(timeout=60_000)
+        await expect(undo).to_be_visible()
         (name,) = await asyncio.to_thread(rules) - before
         rows = page.get_by_role("region", name="Recorded requests").locator("tbody tr")
-        await expect(rows.filter(has_text=f"TrafficTarget default/{name}").first).to_be_visible(timeout=60_000)
+        await expect(rows.filter(has_text=f"TrafficTarget default/{name}").first).to_be_visible()
         await undo.click()
-        await expect(card.get_by_role("button", name="Apply", exact=True)).to_be_enabled(timeout=60_000)
+        await expect(card.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
         assert await asyncio.to_thread(rules) == before
-        await expect(rows.first).to_contain_text("denied", timeout=60_000)
+        await expect(rows.first).to_contain_text("denied")
 
 
 @needs_chromium
@@ -186,15 +186,15 @@ async def test_the_page_edits_the_yaml_of_a_split_and_undoes_it(bookstore: Runni
         await page.goto(bookstore.ready["dashboard"])
         await page.goto(f"{page.url.partition('#')[0]}#/yaml/TrafficSplit.split.smi-spec.io/default/bookstore")
         text = page.get_by_role("textbox", name="YAML of the object")
-        await expect(text).to_have_value(re.compile("weight:"), timeout=60_000)
+        await expect(text).to_have_value(re.compile("weight:"))
         written = await text.input_value()
         await text.fill(written.replace(f"weight: {before[0]}", "weight: -1", 1))
-        await expect(page.get_by_role("alert")).to_contain_text("Line ", timeout=60_000)
+        await expect(page.get_by_role("alert")).to_contain_text("Line ")
         await text.fill(written.replace(f"weight: {before[0]}", "weight: 77", 1))
-        await expect(page.get_by_label("The effect of the change")).to_contain_text("requests", timeout=60_000)
+        await expect(page.get_by_label("The effect of the change")).to_contain_text("requests")
         await page.get_by_role("button", name="Apply", exact=True).click()
         await page.get_by_role("button", name="Undo the change").click(timeout=60_000)
-        await expect(text).to_have_value(written, timeout=60_000)
+        await expect(text).to_have_value(written)
         assert await asyncio.to_thread(weights) == before
 
 
