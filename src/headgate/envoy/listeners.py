@@ -10,6 +10,7 @@ from headgate.envoy.external_auth import auth_filter
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.http_connections import connection_manager, write_header
 from headgate.envoy.localhost_guard import guard
+from headgate.envoy.outcomes import NO_ROUTE_FLAG
 from headgate.envoy.reserved_headers import remove_reserved
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.traces import SpanResource, begin_no_trace, trace_requests
@@ -329,7 +330,7 @@ def _scoped(name: str, header: str, separator: str = "") -> pb.ScopedRoutes:
 
 
 def _replies(text: str) -> pb.LocalReplyConfig:
-    unknown = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=["NR"]))
+    unknown = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=[NO_ROUTE_FLAG]))
     return pb.LocalReplyConfig(
         mappers=[
             pb.ResponseMapper(

@@ -11,6 +11,11 @@ UNANSWERED_FLAGS = (_UNCONNECTED_FLAG, "UC", "UR")
 """Response flags of an attempt in which the server gave no response: no connection, a closed one, a reset stream."""
 _EXHAUSTED_FLAG = "URX"
 """The response flag of a request whose last permitted attempt failed like the ones before."""
+UNREACHED_FLAGS = ("UH", _EXHAUSTED_FLAG, DROPPED_FLAG, "NC")
+"""Response flags of a connection that reached no server. The flag UF is not listed, because Envoy keeps it after a
+successful retry."""
+NO_ROUTE_FLAG = "NR"
+_DISCONNECTED_FLAG = "DC"
 FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
@@ -19,6 +24,8 @@ _MARKS = DENIED_MARK + _AUDITED_MARK
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 """Response flags of an incomplete response, unless the client disconnected (`DC`)."""
+FLAGS = INCOMPLETE_FLAGS.union(UNANSWERED_FLAGS, UNREACHED_FLAGS, (NO_ROUTE_FLAG, _DISCONNECTED_FLAG))
+"""All response flags that users see in metrics and in `kubectl traffic tap`."""
 
 
 class Code(NamedTuple):

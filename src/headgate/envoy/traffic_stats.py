@@ -55,7 +55,7 @@ from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA_KEY
-from headgate.envoy.outcomes import DROPPED_FLAG, FIRST_FAILURE, FIRST_RESPONSE, UNANSWERED_FLAGS
+from headgate.envoy.outcomes import FIRST_FAILURE, FIRST_RESPONSE, UNANSWERED_FLAGS, UNREACHED_FLAGS
 from headgate.envoy.upstream_tls import DENIED_HEADER, UNREACHED_HEADER
 from headgate.model.routing import PortRef
 
@@ -98,9 +98,6 @@ SOURCE_KEY, IDENTITY_KEY = "headgate.source", "headgate.identity"
 _IDENTITY = ("identity", IDENTITY)
 _NOT_ALLOWED = "SAN matcher"
 """Part of Envoy's failure reason if the identity of a client with a valid certificate is not allowed."""
-_UNREACHED_FLAGS = ("UH", "URX", DROPPED_FLAG, "NC")
-"""Response flags of a connection that reached no server. The flag UF is not listed, because Envoy keeps it after a
-successful retry."""
 _FIRST_REFUSAL = 300
 
 
@@ -311,7 +308,7 @@ def _requests(attributes: Attributes, *filters: pb.AccessLogFilter, latency: str
 def _connections(attributes: Attributes, failed: Attributes = ()) -> list[pb.AccessLog]:
     connected = _of_kind(pb.AccessLogType.TcpUpstreamConnected)
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
-    unreached = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNREACHED_FLAGS))
+    unreached = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=UNREACHED_FLAGS))
     return [
         _logger([_counter(CONNECTIONS, attributes)], connected),
         _logger(_bytes(attributes), ended),
