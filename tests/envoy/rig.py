@@ -51,7 +51,7 @@ class EchoedRequest(NamedTuple):
 class Echo:
     """An HTTP backend that records requests and answers with its name.
 
-    Tests may set `status` and `body` (of all responses) and `hangs` (to withhold responses).
+    Tests may set `status` and `body` (of all responses) and `hangs` (to withhold responses until `release`).
     """
 
     def __init__(self, network: Network, name: str) -> None:
@@ -60,6 +60,7 @@ class Echo:
         self.seen: list[EchoedRequest] = []
         self.status = "200 OK"
         self.hangs = False
+        self.withheld: list[_EchoConnection] = []
         self.network = network
         self._server = network.run(self._listen())
         self.port = int(self._server.sockets[0].getsockname()[1])
@@ -73,6 +74,13 @@ class Echo:
         """Return the requests since the last call, and forget them."""
         requests, self.seen = self.seen, []
         return requests
+
+    def release(self) -> None:
+        """Send the withheld responses, and withhold no further ones."""
+        self.hangs = False
+        waiting, self.withheld = self.withheld, []
+        for connection in waiting:
+            self.network.loop.call_soon_threadsafe(connection.answer)
 
     def close(self) -> None:
         """Stop listening: new connections are refused."""
@@ -101,9 +109,15 @@ class _EchoConnection(asyncio.Protocol):
             for name, _, value in pairs:
                 headers[name.lower()] = f"{headers[name.lower()]},{value}" if name.lower() in headers else value
             self._echo.seen.append(EchoedRequest(first.split()[1], headers))
-            if not self._echo.hangs:
-                start, body = f"HTTP/1.1 {self._echo.status}\r\nx-server: {self._echo.name}", self._echo.body
-                self._transport.write(f"{start}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+            if self._echo.hangs:
+                self._echo.withheld.append(self)
+            else:
+                self.answer()
+
+    def answer(self) -> None:
+        """Send a response."""
+        start, body = f"HTTP/1.1 {self._echo.status}\r\nx-server: {self._echo.name}", self._echo.body
+        self._transport.write(f"{start}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
 
 
 class EnvoyRig:
@@ -163,7 +177,7 @@ class EnvoyRig:
     def echo(self, name: str) -> Echo:
         """Start or reset the backend `name` and return it: the backend answers 200 and has no recorded requests."""
         echo = self.echoes[name] = self.echoes.get(name) or Echo(self.network, name)
-        echo.status, echo.hangs, echo.seen = "200 OK", False, []
+        echo.status, echo.hangs, echo.seen, echo.withheld = "200 OK", False, [], []
         return echo
 
     def take_requests(self, name: str) -> list[EchoedRequest]:
