@@ -270,7 +270,7 @@ async def ask(
     last: bytes = b"",
     tunnel: str = "",
 ) -> Tally:
-    """Send a request `count` times; `tls` is (context, server name), `tunnel` the target of a CONNECT.
+    """Send a request `count` times; `tls` is (context, server name), `tunnel` the target of a CONNECT, which TLS is inside of.
 
     If a connection is open at the end, send the request `last` over it, and wait for its response.
     """
@@ -284,10 +284,13 @@ async def ask(
         answer, goes_on = None, False
         try:
             if reader is None or writer is None:
-                reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
+                outer, shown = (None, None) if tunnel else (context, name)
+                reader, writer = await asyncio.open_connection(*where, ssl=outer, server_hostname=shown)
                 opening = f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode() if tunnel else b""
             if opening:
                 responder, answer, goes_on = await _once(reader, writer, opening)
+                if responder == OPEN and context:
+                    await writer.start_tls(context, server_hostname=name)
             if responder == OPEN:
                 opening = b""
                 responder, answer, goes_on = await _once(reader, writer, head)

@@ -5,6 +5,7 @@ through the HTTP proxy, or the name of a pod. Some servers send early hints, and
 """
 
 from hypothesis import strategies as st
+from tests.differential import edge
 from tests.differential.backends import CLOSES, HINTS
 from tests.differential.lab import MEMBERS, Objects
 from tests.differential.worlds import HOSTS, MOSTLY, PLACES, PORTS, SELDOM, Sent, requests
@@ -70,14 +71,15 @@ def _with_trailers(draw: st.DrawFn, sent: Sent) -> Sent:
 def _through_tunnel(draw: st.DrawFn, sent: Sent) -> Sent:
     """Return the request in a tunnel, in which its host is arbitrary."""
     namespace, name = draw(st.sampled_from(PLACES))
-    number = draw(st.sampled_from(PORTS))
+    number = draw(st.sampled_from((*PORTS, *(edge.NAMED,) * 4)))
     spellings = (
         f"{name}.{namespace}:{number}",
         f"{name.upper()}.{namespace}.svc:{number}",
         f"gone.{namespace}:{number}",
     )
-    host = draw(st.sampled_from(HOSTS))
-    return sent._replace(via="tunnel", authority=host, tunnel=draw(st.sampled_from(spellings)), server_name="")
+    host, tunnel = draw(st.sampled_from(HOSTS)), draw(st.sampled_from(spellings))
+    server_name = draw(st.sampled_from(edge.OF_NAMED)) if number == edge.NAMED else ""
+    return sent._replace(via="tunnel", authority=host, tunnel=tunnel, server_name=server_name, client="")
 
 
 def _to_pod(draw: st.DrawFn, sent: Sent) -> Sent:

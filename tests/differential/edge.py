@@ -22,6 +22,8 @@ from tests.make.objects import (
 GATEWAY = "edge"
 DATAGRAMS = 5300
 """The UDP port of Services and of the Gateway."""
+NAMED = 6443
+"""The TLS port of Services, whose TLSRoutes select a backend by the server name of a connection."""
 SET = "more"
 LISTENERS = (
     (8000, "", "http", "HTTP"),
@@ -57,6 +59,8 @@ SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol in {"H
 VALIDATED = frozenset((8446, 8448))
 """Ports that request certificates of clients."""
 SERVER_NAMES = ("a.example.com", "b.example.com", "a.b.example.com", "other")
+OF_NAMED = (*SERVER_NAMES, "A.Example.com", "")
+"""The server names of connections to the TLS ports of Services; those without one are plaintext."""
 HOSTS = (
     "a.example.com",
     "b.example.com",

@@ -85,7 +85,7 @@ def filtered(draw: st.DrawFn, rule: Object, matches: Sequence[Object]) -> Object
     filters = [written for name in chosen if name in OF_RULES for written in OF_RULES[name](draw, matches)]
     if chosen == ["redirect"] or (kind == "several" and draw(st.integers(0, 3)) == 1):
         filters = [written for written in filters if written["type"] not in {"URLRewrite", "RequestMirror"}]
-        filters.append(_redirecting(draw, matches))
+        filters.append(redirecting(draw, matches))
         rule = {name: value for name, value in rule.items() if name != "backendRefs"}
     elif "edits" in chosen or kind == "several":
         _filter_backends(draw, rule["backendRefs"], matches)
@@ -99,7 +99,7 @@ def _filter_backends(draw: st.DrawFn, backends: Sequence[Object], matches: Seque
             backend["filters"] = edits(draw, matches)
         elif draw(st.sampled_from((True, False, False))):
             of_responses = draw(st.lists(RESPONSE_EDITS, max_size=1))
-            backend["filters"] = [_redirecting(draw, matches), *of_responses]
+            backend["filters"] = [redirecting(draw, matches), *of_responses]
 
 
 def mirror(draw: st.DrawFn, reference: Object) -> Object:
@@ -126,14 +126,18 @@ def _authorizations(draw: st.DrawFn, _matches: Sequence[Object]) -> list[Object]
     """Return a filter whose server decides by the header `x-a`: over HTTP one of the members, over gRPC the judge."""
     body = draw(st.sampled_from(({}, {}, {"forwardBody": {"maxSize": 100}})))
     if draw(st.booleans()):
-        http = {"path": DECISIONS, "allowedHeaders": [DECISIVE], "allowedResponseHeaders": [PERMIT]}
-        name = draw(st.sampled_from((*REFERENCES, *OF_HTTP1)))
-        server: Object = {"protocol": "HTTP", "backendRef": reference_of(name), "http": http}
-    else:
-        grpc = draw(st.sampled_from(({}, {"allowedHeaders": [DECISIVE]})))
-        judge = backend_ref(draw(st.sampled_from((JUDGE, JUDGE, "gone"))), JUDGE_PORT)
-        server = {"protocol": "GRPC", "backendRef": judge, "grpc": grpc}
+        return [authorization_by_http(draw(st.sampled_from((*REFERENCES, *OF_HTTP1))), **body)]
+    grpc = draw(st.sampled_from(({}, {"allowedHeaders": [DECISIVE]})))
+    judge = backend_ref(draw(st.sampled_from((JUDGE, JUDGE, "gone"))), JUDGE_PORT)
+    server: Object = {"protocol": "GRPC", "backendRef": judge, "grpc": grpc}
     return [{"type": "ExternalAuth", "externalAuth": server | body}]
+
+
+def authorization_by_http(name: str, **body: Object) -> Object:
+    """Return a filter whose authorization server is a Service or an XBackend with HTTP."""
+    http = {"path": DECISIONS, "allowedHeaders": [DECISIVE], "allowedResponseHeaders": [PERMIT]}
+    server = {"protocol": "HTTP", "backendRef": reference_of(name), "http": http}
+    return {"type": "ExternalAuth", "externalAuth": server | body}
 
 
 def edits(draw: st.DrawFn, matches: Sequence[Object]) -> list[Object]:
@@ -147,7 +151,8 @@ def edits(draw: st.DrawFn, matches: Sequence[Object]) -> list[Object]:
     return written + [rewrite] * bool(rewrite["urlRewrite"])
 
 
-def _redirecting(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
+def redirecting(draw: st.DrawFn, matches: Sequence[Object]) -> Object:
+    """Return a filter that redirects requests with the matches of a rule."""
     redirect: Object = {"statusCode": draw(st.sampled_from((301, 302, 303, 307, 308)))}
     for field, values in REDIRECTS.items():
         if draw(st.booleans()):

@@ -22,7 +22,7 @@ from tests.differential.routing_comparison import check
 from tests.differential.worlds import Sent, requests
 
 from headgate.model.routing import Mesh
-from headgate.plan.traffic import CLOSED, RequestClass, request_classes
+from headgate.plan.traffic import CLOSED, Entry, RequestClass, request_classes
 from headgate.plan.treatment import Treatment
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "2"))  # families of worlds
@@ -114,7 +114,7 @@ def _sent(item: RequestClass) -> Sent | None:
     ):
         return None
     host = request.authority.partition(":")[0].lower()
-    if not host and _is_secure(entry.port):
+    if not host and _is_secure(entry):
         return None
     return Sent(
         service=entry.name if entry.kind == "Service" else "default/a",
@@ -124,9 +124,9 @@ def _sent(item: RequestClass) -> Sent | None:
         method=request.method,
         target=request.target,
         headers=request.headers,
-        server_name=host if entry.kind == "Gateway" and _is_secure(entry.port) else "",
+        server_name=host if _is_secure(entry) else "",
     )
 
 
-def _is_secure(port: int) -> bool:
-    return port in edge.SECURE
+def _is_secure(entry: Entry) -> bool:
+    return entry.port in edge.SECURE if entry.kind == "Gateway" else entry.port == edge.NAMED

@@ -185,6 +185,10 @@ def destination(lab: RenderedLab, mesh: Mesh, together: Selection, sent: Sent) -
     else:
         fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
         where = Address(fronts[0].address, sent.port) if fronts else None
+    if any(
+        table.server_names for table in mesh.tables if (table.ref.service, table.ref.port) == (sent.service, sent.port)
+    ):
+        return None, sent
     protocols = {(table.ref.service, table.ref.port): table.protocol for table in mesh.tables}
     if protocols.get((sent.service, sent.port)) is Protocol.HTTP2:  # this client has HTTP/1.1
         return None, sent

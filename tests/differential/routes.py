@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.differential import edge, filters
 from tests.differential.edge import GATEWAY
 from tests.differential.filters import EDITS, EXTERNALS, REFERENCES
-from tests.make.objects import Object, backend_ref, route, service_parent, traffic_policy
+from tests.make.objects import Object, backend_ref, path_match, route, service_parent, traffic_policy
 
 GRPC_SERVICES = ("pkg.S", "pkg.T")
 GRPC_METHODS = ("Get", "Put")
@@ -31,7 +31,7 @@ TEXTS = ("1", "a", "yes", "12", "ab")
 PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES", "[^a]+", "[^\\x00-\\x7f]+", "(?s)a.b", "\\x7f?")
 SERVICE = service_parent("a")
 OFTEN = st.integers(0, 2).map(lambda drawn: drawn == 1)
-MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
+MARKS = st.integers(0, 5).map(lambda drawn: drawn == 1)
 
 
 RESILIENCE: st.SearchStrategy[Object] = st.sampled_from(
@@ -85,6 +85,22 @@ def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
     )
 
 
+def route_of_rare_rules(draw: st.DrawFn, name: str, time: str) -> Object:
+    """Return an HTTPRoute for one listener: a backend that redirects, a server that decides over TLS, and two backends."""
+    redirected = backend_ref("c") | {"filters": [filters.redirecting(draw, []), draw(filters.RESPONSE_EDITS)]}
+    elsewhere: Object = draw(st.sampled_from(({}, {"namespace": "blue"})))
+    rules: list[Object] = [
+        {"matches": [path_match("/a")], "backendRefs": [backend_ref("b") | elsewhere, redirected]},
+        {
+            "matches": [path_match("/b")],
+            "backendRefs": [backend_ref("d")],
+            "filters": [filters.authorization_by_http("x-tls")],
+        },
+        {"backendRefs": [backend_ref("c"), backend_ref("d")]},
+    ]
+    return route(name, *rules, parents=[{"name": GATEWAY, "sectionName": "http"}], metadata={"creationTimestamp": time})
+
+
 def _attached(draw: st.DrawFn, drawn: Object) -> Object:
     """Return a route that may attach to the default Gateways too, or only to them."""
     spec = drawn["spec"]
@@ -131,10 +147,15 @@ def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
 
 
 def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a TLSRoute for TLS listeners of the Gateway, or for a Service."""
-    drawn = edge.tls_route(draw, name, time, _backends(draw, least=1))
-    if draw(MARKS):
-        drawn["spec"]["parentRefs"] = [SERVICE]
+    """Return a TLSRoute for TLS listeners of the Gateway, for the TLS ports of a Service, or for both."""
+    backends = [
+        backend | {"port": edge.NAMED} if backend["name"] not in EXTERNALS and draw(OFTEN) else backend
+        for backend in _backends(draw, least=1)
+    ]
+    drawn = edge.tls_route(draw, name, time, backends)
+    if draw(st.booleans()):
+        parent = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, edge.NAMED))))
+        drawn["spec"]["parentRefs"] = draw(st.sampled_from(([parent], [parent, *drawn["spec"]["parentRefs"]])))
     return _attached(draw, drawn)
 
 
@@ -160,9 +181,9 @@ def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
     }
 
 
-def drawn_traffic_policy(draw: st.DrawFn, name: str, time: str) -> Object:
+def drawn_traffic_policy(draw: st.DrawFn, name: str, time: str, services: Sequence[str] = REFERENCES) -> Object:
     """Return an XBackendTrafficPolicy for one or two of the Services."""
-    targets = draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
+    targets = draw(st.lists(st.sampled_from(services), min_size=1, max_size=2, unique=True))
     written = traffic_policy(name, *targets, metadata={"creationTimestamp": time})
     return written | {"spec": {**written["spec"], **draw(BUDGETS), **draw(SESSIONS)}}
 

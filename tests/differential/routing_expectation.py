@@ -56,7 +56,8 @@ def expected(
         return ExpectedShares({NOT_FOUND: Fraction(1)}, True, True, {}, {})
     if sent.via == "proxy" and not http:
         return ExpectedShares({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
-    if not _completes_handshake(decision.entry, sent):
+    has_names = any(table.server_names for table in mesh.tables if table.ref == decision.entry)
+    if not _completes_handshake(decision.entry, sent) or (has_names and not sent.server_name):
         return ExpectedShares({CLOSED: Fraction(1)}, True, True, {}, {})
     if _is_denied(decision, ready):
         return ExpectedShares({FORBIDDEN: Fraction(1)}, True, True, {}, {})
@@ -64,7 +65,8 @@ def expected(
     shares: defaultdict[Responder, Fraction] = defaultdict(Fraction)
     for portion in portions:
         if portion.status:
-            shares[portion.status if http or sent.via == "tunnel" else CLOSED] += portion.share
+            answers = http or (sent.via == "tunnel" and not has_names)  # a tunnel opens before the server name arrives
+            shares[portion.status if answers else CLOSED] += portion.share
             continue
         for endpoint in (portion.pod,) if portion.pod else ready[_backend(portion)]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints

@@ -1,6 +1,7 @@
 """Regression tests: faults that random routing worlds found, each in one small world."""
 
 import pytest
+from tests.differential import edge
 from tests.differential.routing_comparison import check, placed
 from tests.differential.routing_expectation import expected
 from tests.differential.worlds import Sent
@@ -161,3 +162,41 @@ def test_a_request_may_have_no_host(lab, version):
 def test_expressions_match_bytes(lab, pattern, value):
     """In UTF-8, the first value has two bytes, and the second one is not valid."""
     check(lab, lab.serve(world(pattern)).mesh, sent(value))
+
+
+@pytest.mark.parametrize("via", ["address", "tunnel"])
+def test_connections_to_a_service_with_tls_routes_follow_their_server_name(lab, via):
+    """Random worlds have few of them (`edge.NAMED`)."""
+    names = {"a.example.com": "b", "*.example.com": "c", "other": "gone"}
+    ports = {"named": "member-0"}, {"named": "member-1"}, {"named": "member-2"}
+    objects = [
+        *(
+            service(name, port(edge.NAMED, "named", app="tls"), clusterIP=f"address-{n}")
+            for n, name in enumerate("abc", 1)
+        ),
+        *(endpoint_slice(name, ["127.0.0.1"], port) for name, port in zip("abc", ports, strict=True)),
+        *(
+            route(
+                f"r{n}",
+                rule({backend: 1}, port=edge.NAMED),
+                parents=[service_parent("a")],
+                kind="TLSRoute",
+                hostnames=[name],
+                metadata=TIME,
+            )
+            for n, (name, backend) in enumerate(names.items())
+        ),
+    ]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    responders = {}
+    for name in (*edge.OF_NAMED, "unrouted.org"):
+        asked = sent()._replace(via=via, port=edge.NAMED, server_name=name)
+        if via == "tunnel":
+            asked = asked._replace(tunnel=f"a.default:{edge.NAMED}")
+        (responders[name],) = expected(mesh, asked, name_of=lab.member, draws=lab.draws).shares
+        check(lab, mesh, asked)
+    assert responders == {
+        **dict.fromkeys(("a.example.com", "A.Example.com"), "member 1"),
+        **dict.fromkeys(("b.example.com", "a.b.example.com"), "member 2"),
+        **dict.fromkeys(("other", "", "unrouted.org"), "closed"),
+    }

@@ -138,9 +138,11 @@ def services(draw: st.DrawFn, place: tuple[str, str], index: int, protocols: Seq
     namespace, name = place
     numbers = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True))
     ports = [port(number, f"p{number}", app=_app_protocol(draw, protocols)) for number in numbers]
-    metadata = {"creationTimestamp": draw(TIMES)} | ({"annotations": draw(RESILIENCE)} if draw(SELDOM) else {})
+    metadata = {"creationTimestamp": draw(TIMES)} | ({"annotations": draw(RESILIENCE)} if draw(routes.MARKS) else {})
     if draw(st.sampled_from((False, False, True))):
         ports.append(port(edge.DATAGRAMS, "datagrams") | {"protocol": "UDP"})
+    if draw(MOSTLY):
+        ports.append(port(edge.NAMED, "named", app="tls"))
     written = service(name, *ports, namespace=namespace, metadata=metadata, clusterIP=f"address-{index + 1}")
     conditions: st.SearchStrategy[Object] = st.sampled_from(
         ({}, {}, {}, {"ready": True}, {"ready": False}, {"ready": False, "serving": True, "terminating": True})
@@ -182,15 +184,15 @@ def splits(draw: st.DrawFn, name: str) -> Object:
         annotations["headgate.dev/no-endpoints"] = "fail"
     if draw(SELDOM):
         annotations["headgate.dev/allow-self-reference"] = "true"
-    if not draw(st.integers(0, 5)):
+    if draw(routes.OFTEN):
         annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
-    if draw(SELDOM):
+    if draw(routes.OFTEN):
         annotations["headgate.dev/mirror"] = (
             f"{draw(st.sampled_from(backends))}={draw(st.sampled_from(('100%', '50%', '0.5%')))}"
         )
     owner = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "Canary", "name": JUDGED, "uid": "1"}
     metadata: Object = {"annotations": annotations, "creationTimestamp": draw(TIMES)}
-    if not draw(st.integers(0, 5)):
+    if draw(st.booleans()):
         metadata["ownerReferences"] = [owner]
     return split(
         draw(ROOTS),
@@ -308,13 +310,14 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
         *(groups(draw, name) for name in GROUPS),
         *edge.random_edge(draw, "address-100"),
         edge.listener_set(draw(TIMES)),
-        *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(2)),
+        routes.http_route(draw, "r0", draw(TIMES)),
+        routes.route_of_rare_rules(draw, "r1", draw(TIMES)),
         *(routes.tls_route(draw, f"tls{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
         routes.grpc_route(draw, "g0", draw(TIMES)),
         routes.udp_route(draw, "u0", draw(TIMES)),
         routes.tcp_route(draw, "t0", draw(TIMES)),
         *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
-        *(routes.drawn_traffic_policy(draw, f"b{n}", draw(TIMES)) for n in range(draw(st.integers(0, 1)))),
+        routes.drawn_traffic_policy(draw, "b0", draw(TIMES), ("a", "b", "c", "d")),
         *consumers(draw),
     ]
     return {key_of(written): written for written in objects}
@@ -324,7 +327,7 @@ class Sent(NamedTuple):
     """A request for a Service.
 
     `via` is `address`, `proxy` (the authority selects the Service), `tunnel` (through the HTTP proxy: `tunnel` is the
-    target of the CONNECT) or `gateway`. `server_name` is the TLS SNI, empty for plaintext, and `client` one of `edge.CLIENTS`. A `chunked` request has an empty
+    target of the CONNECT) or `gateway`. `server_name` is the TLS SNI, of the connection inside a tunnel, and empty for plaintext, and `client` one of `edge.CLIENTS`. A `chunked` request has an empty
     body with `trailers`.
     """
 
@@ -378,6 +381,9 @@ def requests(draw: st.DrawFn) -> Sent:
     number = draw(st.sampled_from(edge.SENT_TO)) if via == "gateway" else number
     secure = via == "gateway" and number in edge.SECURE
     server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(edge.SERVER_NAMES))
+    server_name = server_name if secure else ""
+    if via == "address" and not draw(MOSTLY):
+        number, server_name = edge.NAMED, draw(st.sampled_from(edge.OF_NAMED))
     return Sent(
         service=f"{namespace}/{name}",
         port=number,
@@ -386,6 +392,6 @@ def requests(draw: st.DrawFn) -> Sent:
         method=method,
         target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
         headers=tuple(headers),
-        server_name=server_name if secure else "",
+        server_name=server_name,
         client=draw(st.sampled_from(edge.CLIENTS)) if secure else "",
     )
