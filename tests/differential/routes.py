@@ -86,9 +86,9 @@ def http_route(draw: st.DrawFn, name: str, time: str) -> Object:
 
 
 def route_of_rare_rules(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return an HTTPRoute for one listener: a backend that redirects, a server that decides over TLS, and two backends."""
+    """Return an HTTPRoute for one listener: a backend that redirects, a server that decides over TLS, and a backend with TLS."""
     redirected = backend_ref("c") | {"filters": [filters.redirecting(draw, []), draw(filters.RESPONSE_EDITS)]}
-    elsewhere: Object = draw(st.sampled_from(({}, {"namespace": "blue"})))
+    elsewhere: Object = draw(st.sampled_from(({}, {"namespace": "blue"}, {"namespace": "blue"})))
     rules: list[Object] = [
         {"matches": [path_match("/a")], "backendRefs": [backend_ref("b") | elsewhere, redirected]},
         {
@@ -96,7 +96,7 @@ def route_of_rare_rules(draw: st.DrawFn, name: str, time: str) -> Object:
             "backendRefs": [backend_ref("d")],
             "filters": [filters.authorization_by_http("x-tls")],
         },
-        {"backendRefs": [backend_ref("c"), backend_ref("d")]},
+        {"backendRefs": [backend_ref("c"), backend_ref("d"), filters.reference_of("x-tls")]},
     ]
     return route(name, *rules, parents=[{"name": GATEWAY, "sectionName": "http"}], metadata={"creationTimestamp": time})
 
@@ -104,7 +104,7 @@ def route_of_rare_rules(draw: st.DrawFn, name: str, time: str) -> Object:
 def _attached(draw: st.DrawFn, drawn: Object) -> Object:
     """Return a route that may attach to the default Gateways too, or only to them."""
     spec = drawn["spec"]
-    if draw(MARKS):
+    if draw(OFTEN):
         spec = spec | {"useDefaultGateways": "All"} | draw(st.sampled_from(({}, {"parentRefs": []})))
     return drawn | {"spec": spec}
 
@@ -118,9 +118,9 @@ def route_to_root(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return an HTTPRoute whose rules name the Service `a` as a backend, a mirror, or both."""
     drawn = http_route(draw, name, time)
     for rule in drawn["spec"]["rules"]:
-        if "backendRefs" in rule and draw(st.booleans()):
+        if "backendRefs" in rule and not draw(OFTEN):
             rule["backendRefs"] = [backend_ref("a"), *draw(st.sampled_from(([], [backend_ref("d")])))]
-        if "filters" not in rule and draw(st.booleans()):
+        if "filters" not in rule and not draw(OFTEN):
             rule["filters"] = [filters.mirror(draw, backend_ref("a"))]
     return drawn
 
@@ -142,7 +142,7 @@ def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
             ({"name": GATEWAY}, *({"name": GATEWAY, "sectionName": name} for name in ("tcp", "tcp2")), SERVICE)
         )
     )
-    rule = {"backendRefs": _backends(draw, least=1)} | ({"name": "only"} if draw(MARKS) else {})
+    rule = {"backendRefs": _backends(draw, least=1)} | ({"name": "only"} if draw(OFTEN) else {})
     return _attached(draw, route(name, rule, parents=[parent], kind="TCPRoute", metadata={"creationTimestamp": time}))
 
 
@@ -153,9 +153,9 @@ def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
         for backend in _backends(draw, least=1)
     ]
     drawn = edge.tls_route(draw, name, time, backends)
-    if draw(st.booleans()):
-        parent = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, edge.NAMED))))
-        drawn["spec"]["parentRefs"] = draw(st.sampled_from(([parent], [parent, *drawn["spec"]["parentRefs"]])))
+    service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, edge.NAMED))))
+    parents = drawn["spec"]["parentRefs"]
+    drawn["spec"]["parentRefs"] = draw(st.sampled_from((parents, [service], [service], [service, *parents])))
     return _attached(draw, drawn)
 
 

@@ -317,7 +317,7 @@ def edge_worlds(draw: st.DrawFn) -> Objects:
         routes.udp_route(draw, "u0", draw(TIMES)),
         routes.tcp_route(draw, "t0", draw(TIMES)),
         *(routes.policy(draw, f"p{n}", draw(TIMES)) for n in range(draw(st.integers(1, 2)))),
-        routes.drawn_traffic_policy(draw, "b0", draw(TIMES), ("a", "b", "c", "d")),
+        routes.drawn_traffic_policy(draw, "b0", draw(TIMES), ("c", "d")),
         *consumers(draw),
     ]
     return {key_of(written): written for written in objects}
