@@ -145,7 +145,7 @@ async def test_the_page_explains_a_denied_request_through_the_gateway(bookstore:
         await asyncio.to_thread(until, is_recorded_after_a_call, "the server's proxy records requests")
         await expect(row.first).to_contain_text("denied 403")
         await row.first.get_by_role("link", name="Explain this").click()
-        await expect(page.get_by_label("The decision")).to_contain_text("denied", timeout=60_000)
+        await expect(page.get_by_label("The decision")).to_contain_text("denied")
 
 
 @needs_chromium
