@@ -62,7 +62,7 @@ def serve(api: PageApi) -> None:
                     "lost": [],
                     "gained": [
                         {
-                            "callers": ["spiffe://cluster.local/ns/shop/sa/thief"],
+                            "callersMessage": "ServiceAccount shop/thief",
                             "requestMessage": "any request",
                             "destination": "spiffe://cluster.local/ns/shop/sa/website",
                             "pods": [],

@@ -49,7 +49,7 @@ def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):
         ([caller_rule("web", ports=[8080])], ""),
         ([], ""),
         ([caller_rule("web", "thief")], "ServiceAccount default/thief may send all requests"),
-        ([caller_rule("*")], "every ServiceAccount of namespace default that no rule names may send all requests"),
+        ([caller_rule("*")], "every ServiceAccount of namespace default may send all requests"),
         ([{}], "every ServiceAccount and callers without a sidecar may send all requests"),
     ],
 )

@@ -8,16 +8,22 @@ import pytest
 from tests.make.objects import (
     Object,
     backed_service,
+    container,
+    deployment,
     external_backend,
     external_ref,
     gateway,
     listener,
     manifest,
+    port,
     route,
     rule,
     service,
     service_parent,
+    smi_tcp_route,
     split,
+    tcp_rule,
+    traffic_target,
 )
 from tests.plan.manifests import (
     SERVICES,
@@ -34,6 +40,7 @@ from tests.plan.manifests import (
 from headgate.kinds import GATEWAY
 from headgate.model.identities import spiffe_id
 from headgate.plan.lines import access_line, summary
+from headgate.plan.words import callers_words
 from headgate.plan.world import Origin
 from headgate.resources.meta import Key
 from headgate.resources.registry import BACKEND, TRAFFIC_SPLIT
@@ -189,12 +196,67 @@ def test_access_is_gained_and_lost_by_identity(tmp_path):
 def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
     pods = [workload("shop"), workload("web")]
     found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])
-    assert [access_line(item).partition(" may ")[0] for item in found.lost] == [
-        "every ServiceAccount and callers without a sidecar",
-        "ServiceAccount default/web",
+    to = "to ServiceAccount default/shop, port 8080"
+    assert [access_line(row) for row in found.lost] == [
+        f"every ServiceAccount except default/web, and callers without a sidecar, may no longer send all requests {to}",
+        f"ServiceAccount default/web may no longer send requests other than path begins with a match of /.* {to}",
     ]
     assert not found.gained
+    assert (found.lost[0].except_callers, found.lost[1].except_callers) == ((identity("web"),), ())
     assert "//" in found.lost[1].example or "/." in found.lost[1].example  # rules allow no ambiguous path
+
+
+def test_a_rule_for_connections_takes_nothing_from_its_caller(tmp_path):
+    template = {"account": "database", "labels": {"app": "database"}}
+    pods = manifest(
+        deployment("database", container("app", 5000), labels={"app": "database"}, template=template),
+        service("database", port(5000, name="tcp"), selector={"app": "database"}),
+    )
+    rules = manifest(traffic_target("a", "database", ["web"], [tcp_rule("t")]), smi_tcp_route("t"))
+    (lost,) = planned(tmp_path, [pods], [pods, rules]).lost
+    assert access_line(lost) == (
+        "every ServiceAccount except default/web, and callers without a sidecar, may no longer send connections to"
+        " ServiceAccount default/database, port 5000"
+    )
+
+
+def test_the_command_of_lost_access_names_a_caller_that_loses(tmp_path):
+    """It is a workload's account, near the called pods if there is one, and never one that the rule allows."""
+    pods = [workload(name) for name in ("another", "shop", "web")]
+    rules = [group("g", pathRegex="/.*"), target("a", "web")]
+    lost = planned(tmp_path / "workload", pods, [*pods, *rules]).lost[0]
+    assert lost.command == "headgate explain http://shop.default:8080/ --from serviceaccount/another -n default"
+    alone = planned(tmp_path / "alone", pods[1:], [*pods[1:], *rules]).lost[0]
+    assert alone.command == "headgate explain http://shop.default:8080/"
+
+
+@pytest.mark.parametrize(
+    ("sources", "excepted", "words"),
+    [
+        (["*"], [], "every ServiceAccount"),
+        (["*", ""], [], "every ServiceAccount and callers without a sidecar"),
+        (["*"], ["a"], "every ServiceAccount except default/a"),
+        (["*", ""], ["a", "b"], "every ServiceAccount except default/a and default/b, and callers without a sidecar"),
+        (["*"], ["a", "b", "c"], "every ServiceAccount except default/a, default/b and default/c"),
+        (["*"], list("abcde"), "every ServiceAccount except default/a, default/b, default/c and 2 more"),
+        (["*", "a"], ["b"], "every ServiceAccount except default/b"),
+        (["a", "b"], [], "ServiceAccount default/a and ServiceAccount default/b"),
+        (["*", ""], ["*/"], "every ServiceAccount except those of namespace default, and callers without a sidecar"),
+        (["*"], ["*/", "a"], "every ServiceAccount except those of namespace default"),
+        (["*/"], ["a"], "every ServiceAccount of namespace default except default/a"),
+        (["*/", "a"], [], "every ServiceAccount of namespace default"),
+        (
+            ["a", "*"],
+            ["*/", "b"],
+            "ServiceAccount default/a, and every ServiceAccount except those of namespace default",
+        ),
+    ],
+)
+def test_callers_are_named_with_at_most_three_exceptions(sources, excepted, words):
+    full = {"*": "*", "": "", "*/": identity("*")}
+    assert (
+        callers_words(*([full.get(name, identity(name)) for name in names] for names in (sources, excepted))) == words
+    )
 
 
 def test_a_backend_that_refuses_the_requests_it_gets_is_a_loss_of_access(tmp_path):

@@ -116,6 +116,13 @@ async def test_a_rule_of_a_policy_that_allows_all_callers_is_answered_with_a_war
     assert any("it allows all callers, also those without a sidecar" in text for text in warnings)
 
 
+async def test_the_first_rule_of_a_workload_is_answered_with_who_loses_and_who_does_not(tmp_path):
+    shop, web, rules = workload("shop"), workload("web"), group("g", pathRegex="/items")
+    (text,) = await effects(live_state_with(tmp_path, shop, web, rules), None, target("buyers", "web"))
+    lost = "every ServiceAccount except default/web, and callers without a sidecar, may no longer send all requests to"
+    assert text.startswith(f"2 losses of access; first: {lost} ServiceAccount default/shop, port 8080")
+
+
 async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):
     """Access that callers lose comes first. The command after it shows all effects."""
     shop, rules = workload("shop"), group("g", pathRegex="/items")

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal as Choice
 from typing import NamedTuple
@@ -39,7 +39,9 @@ class AllowedRequests(NamedTuple):
 class AccessChange(Value, frozen=True, kw_only=True):
     """Requests that callers may send in one mesh only, to a port of workloads that have the identity `destination`.
 
-    `sources` has SPIFFE IDs, beginnings of SPIFFE IDs (`model.access.source_includes`), ANY_IDENTITY or PLAINTEXT. With `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
+    `sources` has SPIFFE IDs, beginnings of SPIFFE IDs (`model.access.source_includes`), ANY_IDENTITY or PLAINTEXT; `excepted` has the
+    callers that rules name and to which this change does not apply. `other` has the requests that the sources may send in both meshes. With
+    `is_http` requests are matched, else connections. `called` is a Service port that leads to the port. `origin` and
     `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` has the
     TrafficTargets of the other mesh. Without an `example` it is not decided whether there are such requests.
     """
@@ -51,7 +53,9 @@ class AccessChange(Value, frozen=True, kw_only=True):
     called: PortRef | None
     is_http: bool
     sources: tuple[str, ...]
+    excepted: tuple[str, ...]
     match: Conjunction
+    other: tuple[Conjunction, ...]
     origin: Key | None
     rule: str
     closed_by: tuple[Key, ...]
@@ -98,6 +102,7 @@ def unsorted_access_changes(before: Mesh, after: Mesh, work: Work | None = None)
                 change.port,
                 change.called,
                 change.sources,
+                change.excepted,
                 change.match,
                 change.origin,
             )
@@ -190,7 +195,8 @@ def _compared(
         groups: dict[tuple[tuple[AllowedRequests, ...], tuple[AllowedRequests, ...], str], list[str]] = defaultdict(
             list
         )
-        for source in callers_of(was, now):
+        sources = callers_of(was, now)
+        for source in sources:
             pair = permissions(old, source), permissions(new, source)
             if pair[0] != pair[1]:
                 groups[*pair, source if _names_certificate(pair) else ""].append(source)
@@ -213,12 +219,25 @@ def _compared(
                         called=point.called,
                         is_http=_is_http(point.port, point.called, has_identity=callers[0] != PLAINTEXT),
                         sources=tuple(callers),
-                        match=tuple(literal for literal in permission.match if literal != UNAMBIGUOUS),
+                        excepted=others_than(callers, sources),
+                        match=_as_written(permission.match),
+                        other=tuple(map(_as_written, excluded)),
                         origin=permission.origin,
                         rule=permission.rule,
                         closed_by=_targets(closing),
                         example=example,
                     )
+
+
+def _as_written(match: Conjunction) -> Conjunction:
+    return tuple(literal for literal in match if literal != UNAMBIGUOUS)
+
+
+def others_than(callers: Sequence[str], sources: Iterable[str]) -> tuple[str, ...]:
+    """Return the named sources that are none of the callers, although a beginning of SPIFFE IDs among the callers includes them."""
+    patterns = [caller for caller in callers if caller.endswith("*")]
+    named = (source for source in sources if source not in {*callers, ANY_IDENTITY, PLAINTEXT})
+    return tuple(source for source in named if any(source_includes(pattern, source) for pattern in patterns))
 
 
 def _names_certificate(pair: tuple[tuple[AllowedRequests, ...], ...]) -> bool:

@@ -46,8 +46,9 @@ def access_line(row: AccessRow) -> str:
     """Return an access change in one line."""
     verb = "may send" if row.type == "Gained" else "may no longer send"
     certain = "" if row.certain else f" ({MAY_DIFFER})"
+    callers = f"{row.callers_message}," if ", and " in row.callers_message else row.callers_message
     to = str(row.entry) if row.entry else f"{callers_words((row.destination,))}, port {row.port}"
-    return f"{callers_words(row.callers)} {verb} {row.request_message} to {to}{certain}"
+    return f"{callers} {verb} {row.request_message} to {to}{certain}"
 
 
 def request_line(change: RequestChange) -> str:

@@ -11,7 +11,15 @@ from headgate.model.authorization import port_of
 from headgate.model.identities import gateway_id, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, Mesh, PortRef, Workload
-from headgate.plan.access import AccessPoint, AllowedRequests, callers_of, permissions, point_of, setting_of
+from headgate.plan.access import (
+    AccessPoint,
+    AllowedRequests,
+    callers_of,
+    others_than,
+    permissions,
+    point_of,
+    setting_of,
+)
 from headgate.plan.traffic import RequestClass
 from headgate.plan.treatment import Treatment
 
@@ -19,11 +27,15 @@ _OPEN = (AllowedRequests(()),)
 
 
 class Refused(NamedTuple):
-    """Requests of `callers` (SPIFFE IDs) to a backend that one of its pods, `workload`, refuses; without an example, maybe."""
+    """Requests of `callers` (SPIFFE IDs) to a backend that one of its pods, `workload`, refuses; without an example, maybe.
+
+    `excepted` has the callers that rules name and that are not among them.
+    """
 
     ref: PortRef
     workload: Workload
     callers: tuple[str, ...]
+    excepted: tuple[str, ...]
     match: Conjunction
     example: Request | None
 
@@ -61,11 +73,12 @@ class MovedRequests:
         self, request_class: RequestClass, ref: PortRef, old: list[AccessPoint | None], new: AccessPoint
     ) -> Iterator[Refused]:
         groups: dict[tuple[Conjunction, Request | None], list[str]] = {}
-        for caller in self._callers(request_class, old, new):
+        sources = self._callers(request_class, old, new)
+        for caller in sources:
             for match, example in self._refused(request_class, caller, old, new):
                 groups.setdefault((match, example), []).append(caller)
         for (match, example), callers in groups.items():
-            yield Refused(ref, new.workload, tuple(callers), match, example)
+            yield Refused(ref, new.workload, tuple(callers), others_than(callers, sources), match, example)
 
     def _callers(self, request_class: RequestClass, old: list[AccessPoint | None], new: AccessPoint) -> list[str]:
         if request_class.entry.kind == "Gateway":

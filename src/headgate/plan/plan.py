@@ -15,6 +15,7 @@ from headgate.matching.undecided import Work
 from headgate.model.routing import PortRef, Route
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
+from headgate.plan.callers import Accounts
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.tls import ClientCertificateChange, TlsChange, client_certificate_changes, tls_changes
@@ -93,13 +94,15 @@ class AccessRule(Answer, frozen=True, kw_only=True):
 class AccessRow(Answer, frozen=True, kw_only=True):
     """Requests that callers may send to pods in one world only.
 
-    `callers` has SPIFFE IDs, `*` for every ServiceAccount that no rule names, and an empty text for plaintext. `destination` is the SPIFFE
-    ID of the pods. Without a `rule`, the pods are open. If requests to an `entry` move to the port of `moved_service`, whose
+    `callers` has SPIFFE IDs, `*` for every ServiceAccount but `except_callers`, and an empty text for plaintext; `callers_message` names
+    them. `destination` is the SPIFFE ID of the pods. Without a `rule`, the pods are open. If requests to an `entry` move to the port of `moved_service`, whose
     pods deny them, there is no destination and no rule.
     """
 
     type: Literal["Lost", "Gained"]
     callers: tuple[str, ...]
+    except_callers: tuple[str, ...] = ()
+    callers_message: str
     destination: str = ""
     entry: Entry | None = None
     pods: tuple[str, ...]
@@ -300,22 +303,28 @@ def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origi
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
     """Return the access changes; pods with the same change are in one row."""
     pods_by_row: dict[AccessRow, list[str]] = {}
+    accounts = Accounts(world.after.mesh)
     for change in changes:
-        row = _access_row(change, world)
+        row = _access_row(change, world, accounts)
         pods_by_row.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
     return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in pods_by_row.items()]
 
 
-def _access_row(change: AccessChange, world: World) -> AccessRow:
+def _access_row(change: AccessChange, world: World, accounts: Accounts) -> AccessRow:
     example = words.sent_to(change.called, change.example) if change.example else None
-    command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
+    # What all callers gain, the named ones may send too.
+    excepted = change.excepted if change.kind == "lost" else ()
+    caller = accounts.example(change.sources, change.excepted, change.destination)
+    command = words.service_command(change.called, example, caller) if change.called and example else ""
     return AccessRow(
         type="Lost" if change.kind == "lost" else "Gained",
-        callers=tuple(change.sources),
+        callers=change.sources,
+        except_callers=excepted,
+        callers_message=words.callers_words(change.sources, excepted),
         destination=change.destination,
         pods=change.workloads,
         port=change.port,
-        request_message=words.requests_words(change.match) if change.is_http else "connections",
+        request_message=words.access_requests_words(change.match, change.other) if change.is_http else "connections",
         rule=AccessRule(object=change.origin, name=change.rule) if change.origin or change.rule else None,
         example=words.request_text(example, is_http=change.is_http) if example else "",
         command=command,
@@ -328,19 +337,22 @@ def rows_of_moved_requests(
     world: World, classes: Iterable[RequestClass], work: Work | None = None
 ) -> Iterator[AccessRow]:
     """Yield a row for requests that move to a backend whose pods refuse them, while a former backend allows them."""
-    moved = MovedRequests(world.before.mesh, world.after.mesh, work)
+    moved, accounts = MovedRequests(world.before.mesh, world.after.mesh, work), Accounts(world.after.mesh)
     for requests in classes:
         for loss in moved.refused(requests):
+            caller = accounts.example(loss.callers, loss.excepted, loss.workload.identity)
             yield AccessRow(
                 type="Lost",
-                callers=tuple(loss.callers),
+                callers=loss.callers,
+                except_callers=loss.excepted,
+                callers_message=words.callers_words(loss.callers, loss.excepted),
                 entry=requests.entry,
                 pods=(loss.workload.name,),
                 port=loss.ref.port,
                 request_message=words.requests_words(tuple(part for part in loss.match if part != UNAMBIGUOUS)),
                 moved_service=loss.ref.service,
                 example=words.request_text(loss.example) if loss.example else "",
-                command=words.example_command(requests.entry, loss.example, loss.callers[0]) if loss.example else "",
+                command=words.example_command(requests.entry, loss.example, caller) if loss.example else "",
                 certain=loss.example is not None,
                 causes=tuple(_route_causes(requests, world)),
             )

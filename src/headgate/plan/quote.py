@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headgate.compiler.report import pod_list
 from headgate.matching.undecided import Exhausted, Work
 from headgate.model.routing import Mesh
-from headgate.plan.access import AccessChange, unsorted_access_changes
+from headgate.plan.access import ANY_IDENTITY, AccessChange, unsorted_access_changes
 from headgate.plan.lines import counted, lines
 from headgate.plan.plan import (
     AccessRow,
@@ -82,7 +82,8 @@ def _found(world: World, *, only_served: bool) -> tuple[Differences, bool]:
         is_whole = False
     is_whole = is_whole and all(len(items) < MOST for items in differences)
     access = list(_of_ready_pods(differences.access, before)) if only_served else differences.access
-    rows = access_rows(world, access)
+    # The first row is shown: that of most callers.
+    rows = access_rows(world, sorted(access, key=lambda change: ANY_IDENTITY not in change.sources))
     whole = Differences(
         lost=(*(row for row in rows if row.type == "Lost"), *differences.moved),
         gained=tuple(row for row in rows if row.type == "Gained"),

@@ -11,6 +11,7 @@ from headgate import formatting
 from headgate.compiler.explain import auth_words, filter_words, redirect_words
 from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Setting
 from headgate.model import cors, edge_tls, sessions
+from headgate.model.access import source_includes
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
@@ -28,6 +29,14 @@ def requests_words(match: Conjunction) -> str:
     order = sorted(conditions, key=lambda dimension: ("method", "path", "header", "query").index(dimension.part))
     words = [_condition(literal) for dimension in order for literal in match if literal.dimension == dimension]
     return ", ".join(words) or ALL_REQUESTS
+
+
+def access_requests_words(match: Conjunction, other: Sequence[Conjunction]) -> str:
+    """Return the requests of a changed permission: `requests other than GET, path /`, if it is for all but the `other` ones."""
+    if match or not other:
+        return requests_words(match)
+    more = f" and {formatting.pluralize(len(other) - 1, 'more class', 'more classes')}" if len(other) > 1 else ""
+    return f"requests other than {requests_words(other[0])}{more}"
 
 
 def _condition(literal: Literal) -> str:
@@ -95,27 +104,62 @@ def request_text(request: Request, *, is_http: bool = True) -> str:
     return " ".join([request.method, f"{request.authority}{request.target}", *headers])
 
 
-def callers_words(sources: Sequence[str]) -> str:
-    """Return callers in words: `ServiceAccount shop/web and the gateway`."""
-    words = [_caller(source) for source in sources if source not in {ANY_IDENTITY, PLAINTEXT}]
-    if ANY_IDENTITY in sources:
-        words = [f"every ServiceAccount{' that no rule names' if PLAINTEXT not in sources else ''}"]
+def callers_words(sources: Sequence[str], excepted: Sequence[str] = ()) -> str:
+    """Return callers in words: `ServiceAccount shop/web and the gateway`.
+
+    `excepted` has named callers that don't belong to the sources: `every ServiceAccount except shop/web, and callers without a
+    sidecar`.
+    """
+    identities = [source for source in sources if source != PLAINTEXT]
+    words = [
+        _caller(source, _widest(other for other in excepted if source_includes(source, other)))
+        for source in sorted(identities, key=ANY_IDENTITY.__eq__)
+        if not _is_part(source, identities, excepted)
+    ]
     if PLAINTEXT in sources:
         words.append("callers without a sidecar")
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    # The comma ends the list of exceptions.
+    comma = "," * any(_EXCEPT in text for text in words)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])}{comma} and {words[-1]}"
 
 
-def _caller(identity: str) -> str:
+_EXCEPT = " except "
+_MOST_EXCEPTIONS = 3
+
+
+def _is_part(source: str, sources: Sequence[str], excepted: Sequence[str]) -> bool:
+    """Return whether a wider source includes a source, and no exception does."""
+    wider = any(other != source and source_includes(other, source) for other in sources)
+    return wider and not any(source_includes(other, source) for other in excepted)
+
+
+def _widest(sources: Iterable[str]) -> list[str]:
+    """Return the sources that no other one includes."""
+    every = list(sources)
+    return [source for source in every if not _is_part(source, every, ())]
+
+
+def _caller(source: str, excepted: Sequence[str]) -> str:
+    text = _name(source, "ServiceAccount ", "every ServiceAccount of namespace ")
+    if source == ANY_IDENTITY:
+        text = "every ServiceAccount"
+    if not excepted:
+        return text
+    names = [_name(other, "", "those of namespace ") for other in excepted]
+    more = len(names) - _MOST_EXCEPTIONS
+    names = [*names[:_MOST_EXCEPTIONS], f"{more} more"] if more > 0 else names
+    return text + _EXCEPT + " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _name(identity: str, account_title: str, every: str) -> str:
     account = parse_id(identity)
     if identity.endswith("/sa/*"):
-        return f"every ServiceAccount of namespace {identity.split('/')[-3]} that no rule names"
+        return f"{every}{identity.split('/')[-3]}"
     if account is None:
         return identity
-    return (
-        "the gateway"
-        if is_gateway(account.namespace, account.name)
-        else f"ServiceAccount {account.namespace}/{account.name}"
-    )
+    if is_gateway(account.namespace, account.name):
+        return "the gateway"
+    return f"{account_title}{account.namespace}/{account.name}"
 
 
 def moves(before: Treatment, after: Treatment) -> list[tuple[Fraction, str, str]]:

@@ -54,7 +54,7 @@
  *   backends?: {service: string, weight: number, requests?: number | null, failures?: number | null}[],
  *   criteria?: {name: string, rollBack?: string, promote?: string}[]}} [status]
  *
- * @typedef {{callers: string[], destination: string, pods: string[], port: number, requestMessage: string}} AccessRow
+ * @typedef {{callersMessage: string, destination: string, pods: string[], port: number, requestMessage: string}} AccessRow
  * @typedef {{severity: Severity, reason: string, message: string}} NewFinding
  * @typedef {object} RequestChange
  * @property {{kind: string, name: string, port: number, host: string}} entry

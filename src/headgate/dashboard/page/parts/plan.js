@@ -108,9 +108,8 @@ function effect(level, word, text) {
 }
 
 /** @param {Differences["lost"][number]} row */
-function accessText({ callers, requestMessage, destination, pods, port }) {
-  const names = callers.map(callerName).join(" and ") || callerName("");
-  return `${names}: ${requestMessage} to ${callerName(destination) || pods.join(", ")}, port ${port}`;
+function accessText({ callersMessage, requestMessage, destination, pods, port }) {
+  return `${callersMessage}: ${requestMessage} to ${accountName(destination) || pods.join(", ")}, port ${port}`;
 }
 
 /**
@@ -128,10 +127,9 @@ function rateText(rate) {
   return `; ${digits(rate.movedMilliRequestsPerSecond / 1000)} of ${digits(rate.milliRequestsPerSecond / 1000)} requests a second move`;
 }
 
-/** @param {string} identity a SPIFFE ID, `*`, or empty for plaintext */
-function callerName(identity) {
-  if (identity === "*") return "every ServiceAccount that no rule names";
+/** @param {string} identity a SPIFFE ID, or empty */
+function accountName(identity) {
   const account = /\/ns\/([^/]+)\/sa\/([^/]+)$/.exec(identity);
   if (account) return refName({ kind: "ServiceAccount", namespace: account[1] ?? "", name: account[2] ?? "" });
-  return identity || "callers without a sidecar";
+  return identity;
 }
