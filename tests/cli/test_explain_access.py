@@ -7,18 +7,23 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.cli.conftest import ServedMesh
 from tests.make.objects import (
     account_ref,
     backed_service,
     http_rule,
     meshed_pod,
     obj,
+    pod,
     smi_tcp_route,
     split,
     tcp_rule,
     tls_config,
     traffic_target,
 )
+
+from headgate.resources.gateway_api.proxies import PROXY_OF
+from headgate.settings import Settings
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -330,3 +335,25 @@ def test_with_access_deny_a_sidecar_answers_403_for_unknown_hosts(
     assert found["code"] == 1
     found = explain(world(*CLOSED), caller, url="http://unknown:8080/")
     assert [item["statusCode"] for item in found["backends"]] == [404]
+
+
+@pytest.mark.parametrize("settings", [Settings(gateway_pods=True)])
+async def test_access_on_a_cluster_without_a_gateway_is_explained_for_a_named_caller_only(served: ServedMesh) -> None:
+    """The account of a gateway that does not exist must not get access."""
+    for stored in world(*CLOSED):
+        await served.store.create(stored)
+    command = "explain", "http://web:8080/other"
+    unnamed = await served.run(*command)
+    assert unnamed.code == 0, unnamed.err
+    assert (
+        "Caller     this cluster has no gateway, so access is not explained; name the caller (--from)\n" in unnamed.out
+    )
+    assert "\ndefault/web:8080 " in unnamed.out
+    assert "headgate-system" not in unnamed.out
+    assert "At the pods" not in unnamed.out
+    named = await served.run(*command, "--from", "serviceaccount/sa-3")
+    assert "At the pods\n  allowed    default/web:8080" in named.out
+    proxy: Any = {"namespace": "headgate-system", "account": "gateway", "annotations": {PROXY_OF: "default/edge"}}
+    await served.store.create(obj("Namespace", "headgate-system", namespace=""))
+    await served.store.create(pod("edge-1", "10.1.0.9", **proxy))
+    assert "Caller     the gateway, spiffe://" in (await served.run(*command)).out

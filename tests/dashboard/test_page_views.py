@@ -38,7 +38,7 @@ async def test_explain_accepts_a_caller_as_the_command_does(opened: OpenPage, te
     page = opened.page
     opened.api.objects[f"{INSPECT}/trafficgraphs/workloads"] = graph([], [])
     await opened.open("/explain?url=http://website/&in=shop")
-    caller = page.get_by_label("From (empty: the gateway)")
+    caller = page.get_by_label("From (empty: the gateway, if any)")
     await caller.fill("web")
     fault = await caller.evaluate("field => field.validationMessage")
     assert fault.startswith("Write the caller as KIND/NAME, for example serviceaccount/web. Kinds are pod, deployment,")

@@ -74,7 +74,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help=f"The caller: {CALLER_FORMS}; by default the gateway.",
+        help=f"The caller: {CALLER_FORMS}; by default the gateway, if there is one.",
         show_default=False,
         autocompletion=callers,
     ),
@@ -192,9 +192,11 @@ def show(method: str, explanation: ExplanationStatus) -> None:
 
 def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     """Yield the title and the text of each line with a single value: caller, Service, protocol, route."""
-    yield "Caller", f"{explanation.caller}, {explanation.caller.identity or 'without an identity'}"
-    if explanation.caller.message:
-        yield "", explanation.caller.message
+    caller = explanation.caller
+    if caller.is_named:
+        yield "Caller", f"{caller}, {caller.identity or 'without an identity'}"
+    if caller.message:
+        yield "" if caller.is_named else "Caller", caller.message
     if explanation.revision or explanation.revision_message:
         yield "Rules", explanation.revision_message or f"of the revision {explanation.revision}"
     if explanation.gateway:

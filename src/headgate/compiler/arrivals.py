@@ -19,7 +19,7 @@ from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
-from headgate.resources.explanations import MUTUAL_TLS, PLAINTEXT, TLS, Arrival
+from headgate.resources.explanations import MUTUAL_TLS, NO_CALLER, PLAINTEXT, TLS, Arrival
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import AUTHORIZATION_POLICY
 
@@ -33,9 +33,9 @@ _BYPASS_TEXTS = {
 
 
 class Caller(Value, frozen=True, kw_only=True):
-    """The sender of a request: an `object`, or None for the gateway.
+    """The sender of a request: an `object`, or None for the gateway, or for a caller that is not named.
 
-    `identity` is its SPIFFE ID, empty for plaintext. A Service name without a namespace means a Service in
+    `identity` is its SPIFFE ID, empty for plaintext, and for a caller that is not named. A Service name without a namespace means a Service in
     `home`. With `sidecar`, routes for clients of `home` only apply. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
     """
 
@@ -50,6 +50,11 @@ class Caller(Value, frozen=True, kw_only=True):
 def gateway(trust_domain: str, note: str = "") -> Caller:
     """Return the node's gateway as the caller; all requests through the gateway have the gateway's identity."""
     return Caller(object=None, identity=gateway_id(trust_domain), note=note)
+
+
+def not_named() -> Caller:
+    """Return the caller of a request on a cluster without a gateway, for which no caller is named."""
+    return Caller(object=None, identity="", note=NO_CALLER)
 
 
 def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -> Caller:
@@ -98,8 +103,10 @@ class Arrivals:
     ) -> tuple[Arrival, ...]:
         """Return the outcome of a request at each ready endpoint of a Service port, or only at the endpoint `only`.
 
-        A Gateway calls them with `tls` instead of mutual TLS.
+        A Gateway calls them with `tls` instead of mutual TLS. Without a named caller there is no outcome.
         """
+        if not self._caller.object and not self._caller.identity:
+            return ()  # access depends on the caller
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
         return tuple(self._arrival(endpoint, ref, request, tls) for endpoint in ready if only in (None, endpoint))
 

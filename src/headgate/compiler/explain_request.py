@@ -34,11 +34,12 @@ from headgate.resources.request_spec import (
 
 
 def explain_request(
-    compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, localhost_port: int = 0
+    compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, localhost_port: int = 0, *, on_cluster: bool = False
 ) -> ExplanationStatus:
     """Explain a request. Raises BadRequest, and NotFound for a missing client or Gateway.
 
-    `localhost_port` is where this machine serves names below `.localhost`; 0 if it does not.
+    `localhost_port` is where this machine serves names below `.localhost`; 0 if it does not. A cluster has a gateway only if a
+    Gateway or a Service has pods for one.
     """
     parts = url_parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -49,7 +50,7 @@ def explain_request(
         headers=spec.headers,
         server_name=sni(spec),
     )
-    caller = _caller(compiled, snapshot, spec)
+    caller = _caller(compiled, snapshot, spec, has_gateway=not on_cluster or bool(compiled.mesh.gateway_pods))
     authority = _with_port(compiled, parts, caller)
     where: EntryPort | str = authority
     if name := gateway_name(spec):
@@ -58,7 +59,7 @@ def explain_request(
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
     elif not spec.caller and parts.scheme == "http" and (parts.port or PORTS["http"]) == localhost_port:
         where = localhost_names.resolve(compiled.mesh, parts.hostname or "") or where
-    elif not caller.identity:
+    elif caller.object and not caller.identity:
         compiled, caller = plain_callers.as_reached(compiled, authority, caller)
     status = explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
     if spec.server_name and status.port and not _reads_server_names(where, status):
@@ -83,10 +84,11 @@ def _reads_server_names(where: EntryPort | str, status: ExplanationStatus) -> bo
     return status.protocol == Protocol.TLS.value
 
 
-def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller:
+def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, *, has_gateway: bool) -> Caller:
     client = read_client(spec.caller, spec.namespace)
     if client is None:
-        return structs.replace(arrivals.gateway(compiled.mesh.trust_domain), home=spec.namespace)
+        caller = arrivals.gateway(compiled.mesh.trust_domain) if has_gateway else arrivals.not_named()
+        return structs.replace(caller, home=spec.namespace)
     if client.kind == "ServiceAccount":
         return arrivals.account(compiled, snapshot, client.namespace, client.name)
     full = f"{client.namespace}/{client.name}"

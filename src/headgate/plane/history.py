@@ -87,7 +87,8 @@ async def explain_at(
     `localhost_port` is that of `explain_request`.
     """
     past = snapshot_at(live_state, _at(_log(live_state), number))
-    return explain_request(await live_state.preview(past), past, sent, localhost_port)
+    on_cluster = live_state.loop.settings.gateway_pods
+    return explain_request(await live_state.preview(past), past, sent, localhost_port, on_cluster=on_cluster)
 
 
 def _log(live_state: LiveState) -> Log:

@@ -217,7 +217,8 @@ class Inspector:
         if snapshot is None or snapshot.revision != compiled.revision:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
         try:
-            by_default = explain_request(compiled, snapshot, sent, localhost_port)
+            on_cluster = self.live_state.loop.settings.gateway_pods
+            by_default = explain_request(compiled, snapshot, sent, localhost_port, on_cluster=on_cluster)
         except NotFound as error:
             raise NotFound("; ".join((str(error), *self._refusals(sent)))) from None
         name = self._revision_of_caller(snapshot, sent)

@@ -14,6 +14,7 @@ PLAINTEXT: Literal["Plaintext"] = "Plaintext"
 TLS: Literal["TLS"] = "TLS"
 PLAIN = "the Service itself (no route)"
 GATEWAY_CALLER = "the gateway"
+NO_CALLER = "this cluster has no gateway, so access is not explained; name the caller (--from)"
 PortProtocol: TypeAlias = Annotated[
     str,
     Meta(extra_json_schema={"enum": ["http", "http2", "http-any", "tcp", "tcp-server-first", "tls", "udp", ""]}),
@@ -36,7 +37,7 @@ class RequestCaller(Answer, frozen=True, kw_only=True):
 
 
 class ExplanationSpec(Answer, frozen=True, kw_only=True):
-    """A request. Without a `caller` the gateway sends it; `gateway` is the Gateway that it goes through.
+    """A request. Without a `caller` the gateway sends it; on a cluster without one access is not explained. `gateway` is the Gateway that it goes through.
 
     A short host name means a Service in the namespace of the explanation. With the number of a `revision`, the objects are
     those of that revision. `server_name` is the SNI of a TLS connection, by default the URL's host.
@@ -180,7 +181,10 @@ class Remark(Answer, frozen=True, kw_only=True):
 
 
 class ExplainedCaller(Answer, frozen=True, kw_only=True):
-    """The sender of a request: null means the gateway. `identity` is its SPIFFE ID at the pods, empty for plaintext."""
+    """The sender of a request: null means the gateway. `identity` is its SPIFFE ID at the pods, empty for plaintext.
+
+    Without an object and an identity no caller is named, and the cluster has no gateway; then the backends have no arrivals.
+    """
 
     object: Key | None
     identity: str
@@ -189,6 +193,11 @@ class ExplainedCaller(Answer, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Return the caller as text."""
         return str(self.object or GATEWAY_CALLER)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the sender is known: an object, or the gateway."""
+        return bool(self.object or self.identity)
 
 
 class Sanitizing(Answer, frozen=True, kw_only=True):

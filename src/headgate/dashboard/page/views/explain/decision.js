@@ -53,9 +53,10 @@ export function requestFacts({
   stickiness,
 }) {
   const from = caller.object ? refName(caller.object) : "the gateway";
+  const sender = caller.object || caller.identity ? [from, caller.identity || "without an identity"] : [];
   /** @type {[string, string][]} */
   const facts = [
-    ["From", [from, caller.identity || "without an identity", caller.message].filter(Boolean).join(", ")],
+    ["From", [...sender, caller.message].filter(Boolean).join(", ")],
     [
       "Arrives at",
       service || gateway ? `${gateway ? `Gateway ${gateway}` : `Service ${service}`}, port ${port}` : "an unknown host",

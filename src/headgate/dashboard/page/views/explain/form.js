@@ -38,7 +38,7 @@ export function Form({ question, onExplain }) {
       <input type="text" inputmode="url" required value=${draft.url} onInput=${set("url")} placeholder="http://website:8080/"
         autocomplete="off" spellcheck="false" />
     </label>
-    <label class="field"><span>From (empty: the gateway)</span>
+    <label class="field"><span>From (empty: the gateway, if any)</span>
       <input type="text" list="callers" value=${draft.from} onInput=${setCaller} placeholder="Deployment/client"
         autocomplete="off" spellcheck="false" />
       <datalist id="callers">${workloads.map(({ kind, name }) => html`<option value=${`${kind}/${name}`} />`)}</datalist>
