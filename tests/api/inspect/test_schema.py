@@ -32,6 +32,7 @@ OPEN = frozenset(
         "destination",
         "domain",
         "example",
+        "exceptCallers",
         "field",
         "file",
         "gateway",
