@@ -14,6 +14,7 @@ from headgate.compiler import (
     sidecars,
     trace_headers,
     unreachable_routes,
+    unrouted_ports,
 )
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, known_pods, with_hosts
 from headgate.compiler.gateway_api import backend_tls, backend_traffic
@@ -81,6 +82,7 @@ from headgate.resources.meta import Key, Resource
 from headgate.resources.registry import ROUTES
 from headgate.resources.smi.http_route_group import HTTPRouteGroup
 from headgate.resources.smi.port_routes import TCPRoute
+from headgate.resources.smi.traffic_split import TrafficSplit
 from headgate.resources.smi.traffic_target import TrafficTarget
 from headgate.settings import Settings
 from headgate.shared_map import SharedMap
@@ -187,7 +189,7 @@ class Compiler:
         resilient, ignored = backend_traffic.with_policies(mesh, served.resilience, api.traffic)
         sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, MeshPod, Sidecar))
         findings = [
-            *self._of_services(snapshot, served, listed),
+            *self._of_services(snapshot, settings, served, listed),
             *self._invalid(snapshot),
             *claims.findings,
             *api.findings,
@@ -272,13 +274,16 @@ class Compiler:
         return self._stages.once(plain_services, self._part(snapshot, Service), settings, other_proxies)
 
     def _of_services(
-        self, snapshot: Snapshot, served: PlainServices, service_endpoints: ServiceEndpoints
+        self, snapshot: Snapshot, settings: Settings, served: PlainServices, service_endpoints: ServiceEndpoints
     ) -> Iterator[Finding]:
         """Yield the findings about the ports of Services."""
         yield from served.findings
         written, pods = self._part(snapshot, Service), self._part(snapshot, Namespace, Service, MeshPod)
         yield from self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints)
         yield from self._stages.once(services.target_ports, pods)
+        routed = self._part(snapshot, TrafficSplit, *unrouted_ports.ROUTE_SHAPES)
+        referenced = self._stages.once(unrouted_ports.referenced_services, routed, settings)
+        yield from self._stages.once(unrouted_ports.findings, pods, referenced, settings)
 
     def _requesting(self, snapshot: Snapshot, settings: Settings) -> tuple[ServiceGateway, ...]:
         """Return the Services that request a gateway."""

@@ -104,7 +104,7 @@ def frontend(name: str, service: Service, owners: Mapping[str, str], settings: S
 def findings(
     key: Key, service: Service, front: Frontend, owners: Mapping[str, str], settings: Settings
 ) -> Iterator[Finding]:
-    """Yield a finding for each part of a Service that clients can't use, such as a UDP port."""
+    """Yield a finding for each part of a Service that clients can't use, such as an address of another one."""
     yield from service_fields.findings(key, service, settings)
     why = fault(service, settings.domain) if is_external(service) else ""
     if why:
@@ -119,19 +119,13 @@ def findings(
         )
         yield Finding(key, Reason.CONFLICTED, "spec.clusterIP", message, related=(winner,))
     for index, port in enumerate(service.spec.ports):
-        field = f"spec.ports[{index}]"
-        if port.protocol != "TCP":
-            message = f"port {port.port} is {port.protocol}; headgate routes TCP ports only"
-            if port.protocol == "UDP":
-                message += ", and UDP ports for clients of a Gateway with a UDPRoute"
-            yield Finding(key, Reason.NOT_ROUTED, f"{field}.protocol", message)
-        elif port.port in front.unbindable:
+        if port.protocol == "TCP" and port.port in front.unbindable:
             message = (
                 f"headgate has no permission to listen on port {port.port}; call http://{key.name}.{key.namespace}:{port.port} "
                 "through the HTTP proxy (with CONNECT if it is not HTTP), use a port of 1024 or above, or run headgate "
                 "as root"
             )
-            yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
+            yield Finding(key, Reason.PORT_NOT_BINDABLE, f"spec.ports[{index}].port", message)
 
 
 def target_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
