@@ -271,6 +271,19 @@ async def test_check_without_files_checks_the_running_mesh(served: ServedMesh) -
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
 
 
+async def test_all_namespaces_of_the_running_mesh_are_the_default(served: ServedMesh, tmp_path: Path) -> None:
+    for item in (VERSIONS[0], objects.split("website", {"gone": 1})):
+        await served.store.create(item)
+    all_of_them = await served.run("check")
+    assert "BackendNotFound" in all_of_them.out
+    for option in ("-A", "--all-namespaces"):
+        assert await served.run("check", option) == all_of_them
+    assert (await served.run("check", "-A", "-n", "default")).code == 2
+    ended = await served.run("check", "-A", write(tmp_path / "a.yaml", VERSIONS[0]))
+    assert ended.code == 2
+    assert "--all-namespaces" in ended.err
+
+
 async def test_check_of_the_running_mesh_has_the_findings_of_the_host(served: ServedMesh) -> None:
     await served.store.create(objects.service("website", 8080))
     about = SERVICE.key("default", "website")

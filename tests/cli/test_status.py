@@ -6,17 +6,22 @@ import pytest
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
+from headgate.kinds import EXPERIMENTAL, GATEWAY
 from headgate.plane.mesh_state import HostState
 from headgate.resources.mesh_status import StoreState, UnreadyWorkload, WorkloadCounts
 from headgate.resources.meta import Key
+from headgate.resources.registry import KINDS
 
 
 @pytest.mark.parametrize(
     ("objects", "findings"),
     [
         ([], "none"),
-        ([objects.service("website", 8080), objects.split("website", {"gone": 1})], "1 warning"),
-        ([objects.service("website", 8080), objects.split("website", {"gone": 1, "lost": 1})], "2 warnings"),
+        ([objects.service("website", 8080), objects.split("website", {"gone": 1})], "1 warning (headgate check)"),
+        (
+            [objects.service("website", 8080), objects.split("website", {"gone": 1, "lost": 1})],
+            "2 warnings (headgate check)",
+        ),
     ],
 )
 async def test_status_counts_findings_by_severity(served: ServedMesh, objects: list[Any], findings: str) -> None:
@@ -67,3 +72,25 @@ async def test_check_fails_for_pods_that_do_not_run_and_a_store_that_cannot_writ
         "error StoreNotWritable can't write the store x: full; no write has succeeded since 2026-01-01T00:00:00Z",
         "error PodsNotReady Deployment default/website: 0 of 2 pods ready: CommandNotFound: no such file: x",
     ]
+
+
+GATEWAY_API = tuple(f"{kind.plural}.{kind.group}" for kind in KINDS if kind.group in {GATEWAY, EXPERIMENTAL})
+OTHER = "canaries.headgate.dev"
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        (GATEWAY_API, "the Gateway API is not installed"),
+        (
+            (OTHER, *GATEWAY_API),
+            f"the Gateway API is not installed; {OTHER}; install their CustomResourceDefinitions to use them",
+        ),
+        (GATEWAY_API[-1:], f"{GATEWAY_API[-1]}; install their CustomResourceDefinitions to use them"),
+    ],
+)
+async def test_a_cluster_without_the_gateway_api_is_said_in_few_words(
+    served: ServedMesh, missing: tuple[str, ...], text: str
+) -> None:
+    served.host.observed = HostState(missing_kinds=missing)
+    assert f"missing kinds {text}\n" in (await served.run("status")).out

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import PATHS, ApiOptions, with_api_options
-from headgate.cli.common_options import Output, namespace_option
+from headgate.cli.common_options import AllNamespaces, Output, check_namespaces, namespace_option
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout, usage_error
@@ -94,6 +94,7 @@ def check(
     paths: SomeManifests = None,
     *,
     namespace: InNamespace = "",
+    all_namespaces: AllNamespaces = False,
     output: Output = Format.TABLE,
     strict: Strict = False,
     api: ApiOptions,
@@ -104,8 +105,10 @@ def check(
     `check` assumes a ready pod for each Service with a selector. Findings on the running mesh have no file and line,
     but include the state of pods and proxies.
     """
-    if paths and namespace:
-        raise usage_error("is for the running mesh; leave it out, or the manifests", option="--namespace")
+    check_namespaces(namespace, all_namespaces=all_namespaces)
+    if paths and (namespace or all_namespaces):
+        option = "--namespace" if namespace else "--all-namespaces"
+        raise usage_error("is for the running mesh; leave it out, or the manifests", option=option)
     result = check_files(compile_files(paths)) if paths else check_mesh(api, namespace)
     answer(result, output, lambda: _print(result))
     if result.errors or (strict and result.warnings):

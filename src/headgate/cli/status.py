@@ -16,6 +16,7 @@ from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, st
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
+from headgate.kinds import EXPERIMENTAL, GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.unready import blocked_deletions, unready_reasons
 from headgate.model.localhost_names import url
@@ -28,6 +29,9 @@ from headgate.resources.mesh_status import (
     ProxyCounts,
 )
 from headgate.resources.meta import since
+from headgate.resources.registry import KINDS
+
+_GATEWAY_API = frozenset(f"{kind.plural}.{kind.group}" for kind in KINDS if kind.group == GATEWAY)
 
 
 @with_api_options
@@ -96,10 +100,7 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     yield "headgate", Text(f"{mesh.version}, started {since(mesh.start_time)} ago")
     yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is being compiled")
     if mesh.missing_kinds:
-        yield (
-            "missing kinds",
-            Text(f"{', '.join(mesh.missing_kinds)}; install their CustomResourceDefinitions to use them"),
-        )
+        yield "missing kinds", Text(_missing(mesh.missing_kinds))
     yield "proxies", _proxies(mesh.proxies)
     yield "certificates", _certificates(mesh.certificates)
     if mesh.workloads:
@@ -113,6 +114,18 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
     yield "adopted", Text(f"{' and '.join(adopted)} of an earlier run" if adopted else "none")
+
+
+def _missing(names: Sequence[str]) -> str:
+    """Return which kinds (`PLURAL.GROUP`) are missing: those of the Gateway API in few words if the cluster has none of them."""
+    of_gateway_api = {name for name in names if name.endswith((f".{GATEWAY}", f".{EXPERIMENTAL}"))}
+    texts = []
+    if of_gateway_api.issuperset(_GATEWAY_API):
+        names = [name for name in names if name not in of_gateway_api]
+        texts = ["the Gateway API is not installed"]
+    if names:
+        texts.append(f"{', '.join(names)}; install their CustomResourceDefinitions to use them")
+    return "; ".join(texts)
 
 
 def _proxies(counts: ProxyCounts) -> Text:
@@ -149,4 +162,4 @@ def _findings(counts: FindingCounts) -> Text:
         ("warning" if counts.warnings == 1 else "warnings", counts.warnings, FINDING_STYLES["warning"]),
         ("note" if counts.notes == 1 else "notes", counts.notes, FINDING_STYLES["note"]),
     )
-    return _joined("", parts)
+    return _joined("", parts) + Text(" (headgate check)" if any(count for _, count, _ in parts) else "")
