@@ -211,7 +211,7 @@ async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(served
     await served.store.update({**created, "status": status}, subresource="status")
     ended = await served.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
     (item,) = json.loads(ended.out)["status"]["differences"]["requests"]
-    assert item["changeMessages"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]
+    assert item["changeMessages"] == ["new Service", "all of them to default/website:8080"]
 
 
 def test_standard_input_takes_what_kubectl_takes(tmp_path: Path) -> None:

@@ -164,6 +164,24 @@ def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
     assert len(found.requests) == 2
 
 
+def test_the_first_requests_to_a_new_service_or_port_move_from_nowhere(tmp_path: Path) -> None:
+    late = [manifest(service("late", *ports)) for ports in ((80,), (80, 81))]
+    (new,) = planned(tmp_path / "new", [SERVICES], [SERVICES, late[0]]).requests
+    assert new.change_messages == ("new Service", "all of them to 503 (default/late:80: NoReadyEndpoints)")
+    (added,) = planned(tmp_path, [SERVICES, late[0]], [SERVICES, late[1]]).requests
+    assert added.change_messages == ("new port", "all of them to 503 (default/late:81: NoReadyEndpoints)")
+
+
+def test_the_first_requests_to_a_new_gateway_or_listener_move_from_nowhere(tmp_path: Path) -> None:
+    routed = manifest(route("website", path_rule(v1=1), parents=[{"name": "edge"}]))
+    ports = [listener(80), listener(81, "more")]
+    edges = [manifest(gateway("edge", *ports[:number], status=ADDRESS)) for number in (1, 2)]
+    opened = planned(tmp_path / "new", [SERVICES, routed], [SERVICES, routed, edges[0]]).requests
+    assert {change.change_messages[0] for change in opened} == {"new Gateway"}
+    wider = planned(tmp_path, [SERVICES, routed, edges[0]], [SERVICES, routed, edges[1]]).requests
+    assert {change.change_messages[0] for change in wider} == {"new port"}
+
+
 def test_a_service_that_disappears_answers_nothing(tmp_path):
     (item,) = planned(tmp_path, [SERVICES, workload("shop")], [SERVICES]).requests
     assert item.change_messages == ("all of them from default/shop:8080 to 404 (NoSuchPort)",)

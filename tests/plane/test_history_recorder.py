@@ -167,7 +167,7 @@ async def test_what_controllers_do_later_belongs_to_the_effect_of_a_write(store:
     """The endpoints of a Service come after it, and no revision has them."""
     async with running(store, None) as mesh:
         await mesh.write(service("late", port(8080, "main")))
-        effect = "Service default/late:8080: all requests: all of them from 404 (NoSuchPort) to "
+        effect = "Service default/late:8080: all requests: new Service; all of them to "
         assert mesh.log.revisions[-1].effect == (f"{effect}503 (default/late:8080: NoReadyEndpoints)",)
         await store.create(endpoint_slice("late", ["127.9.9.9"], {"main": 8080}))
         await until(lambda: mesh.log.revisions[-1].effect == (f"{effect}default/late:8080",), mesh.live_state.history)

@@ -9,6 +9,7 @@ from msgspec import structs
 from headgate.compiler.explain import auth_words
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import external_service, group_key
+from headgate.compiler.report import Compiled
 from headgate.kinds import GATEWAY, SPECS
 from headgate.matching.conditions import UNAMBIGUOUS
 from headgate.matching.undecided import Work
@@ -19,7 +20,7 @@ from headgate.plan.callers import Accounts
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.tls import ClientCertificateChange, TlsChange, client_certificate_changes, tls_changes
-from headgate.plan.traffic import Entry, RequestClass, request_classes
+from headgate.plan.traffic import NO_SUCH_PORT, Entry, RequestClass, request_classes
 from headgate.plan.treatment import Treatment
 from headgate.plan.world import GatewayProxy, Origin, World
 from headgate.resources.explanations import ExplainedRoute
@@ -213,7 +214,8 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
         request_messages=tuple(dict.fromkeys(titles)),
         before=_outcome(first.old_route, first.before),
         after=_outcome(first.new_route, first.after),
-        change_messages=tuple(words.changes(first.before, first.after)) or ("other reasons for the same answer",),
+        change_messages=tuple(words.changes(first.before, first.after, _new(first, world.before)))
+        or ("other reasons for the same answer",),
         moved_share=exact_share(sum((share for share, _, _ in moved), Fraction())),
         example=words.request_text(example) if example else "",
         command=words.example_command(first.entry, example, secure=secure and first.entry.kind == "Gateway")
@@ -222,6 +224,16 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
         certain=example is not None,
         causes=tuple(_route_causes(first, world)),
     )
+
+
+def _new(request_class: RequestClass, before: Compiled) -> str:
+    """Return what makes requests possible that had no port before: a new Service, Gateway or port; empty if they had one."""
+    entry = request_class.entry
+    if request_class.before != NO_SUCH_PORT:
+        return ""
+    namespace, name = entry.name.split("/")
+    group = SERVICE.group if entry.kind == "Service" else GATEWAY
+    return "new port" if Key(group, entry.kind, namespace, name) in before.report.seen else f"new {entry.kind}"
 
 
 def _requests(request_class: RequestClass, *, with_host: bool) -> str:

@@ -185,10 +185,15 @@ def receivers_words(treatment: Treatment) -> str:
     return ", ".join(f"{formatting.share(share)} {name}" for name, share in shares.items())
 
 
-def changes(before: Treatment, after: Treatment) -> Iterator[str]:
-    """Yield one line for each difference of two treatments, the shares first."""
-    for share, old, new in moves(before, after):
-        yield f"{'all' if share == 1 else formatting.share(share)} of them from {old} to {new}"
+def changes(before: Treatment, after: Treatment, new: str = "") -> Iterator[str]:
+    """Yield one line for each difference of two treatments, the shares first.
+
+    `new` says what did not exist before, such as `new Service`: then no requests move, and the lines name the receivers only.
+    """
+    yield from (new,) if new else ()
+    for share, loser, winner in moves(before, after):
+        source = "" if new else f" from {loser}"
+        yield f"{'all' if share == 1 else formatting.share(share)} of them{source} to {winner}"
     if before.protocol != after.protocol and NO_SUCH_PORT not in (before, after):
         yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
     yield from _policies(before, after)
