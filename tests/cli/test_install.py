@@ -1,16 +1,24 @@
 """`headgate install` while the control plane is not ready, with the answers of an API server."""
 
 import asyncio
+import io
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
+from typer import Abort
 
 from headgate.cli import install
 from headgate.cli.output import TimedOut
-from headgate.kubernetes.client import Client
+from headgate.errors import Unavailable
+from headgate.kubernetes.client import Client, Page
 from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.manifests import Values, manifests
 
+DEFINITIONS = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] == "CustomResourceDefinition"]
 STATES = ({"reason": "ContainerCreating"}, {"reason": "ErrImagePull", "message": "registry: no such image"})
 
 
@@ -50,6 +58,7 @@ async def test_each_reason_is_printed_once_while_the_installation_waits(
     monkeypatch.setattr(install, "REPORT_S", 0)
     await wait(Cluster([STATES[0], *[STATES[1]] * 3]), 60)
     assert capsys.readouterr().err.splitlines() == [
+        "waiting until the control plane is ready",
         "waiting: pod headgate-1: ContainerCreating",
         "waiting: pod headgate-1: ErrImagePull: registry: no such image",
     ]
@@ -81,3 +90,45 @@ async def test_what_is_not_deleted_in_time_is_named_with_the_reason(capsys: pyte
     with pytest.raises(TimedOut, match=r"not deleted after 0.01 s:\n  namespace/headgate-system: finalizers remain"):
         await install.finish_deletion(cast("Installer", Deletions()), (), 0.01)
     assert capsys.readouterr().out == "apiservice/v1.a deleted: its server is gone\n"
+
+
+class Terminal(io.StringIO):
+    """Standard input with what a user types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Objects:
+    """A cluster with headgate's definitions, of which one has two objects and one can't be listed. All others have none."""
+
+    async def get(self, path: str, **_query: str) -> Any:
+        name = path.rpartition("/")[2]
+        return next(obj for obj in DEFINITIONS if obj["metadata"]["name"] == name)
+
+    async def page(self, path: str, _query: Any, **_more: Any) -> Page:
+        if path.endswith("/traffictargets"):
+            raise Unavailable("the webhook of conversions does not respond")
+        return Page(items=(Raw(b'{"metadata": {}}'),) * 2 * path.endswith("/trafficsplits"))
+
+
+@pytest.mark.parametrize(
+    ("stdin", "force", "goes_on"),
+    [
+        (Terminal("n\n"), False, False),
+        (Terminal("y\n"), False, True),
+        (Terminal(), True, True),
+        (io.StringIO(), False, True),
+    ],
+)
+async def test_an_uninstallation_counts_the_objects_of_users_and_a_user_at_a_terminal_confirms_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stdin: io.StringIO, force: bool, goes_on: bool
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    with nullcontext() if goes_on else pytest.raises(Abort):
+        await install.name_objects(cast("Client", Objects()), DEFINITIONS, confirmed=force)
+    assert capsys.readouterr().err.startswith(
+        "the uninstallation deletes 2 TrafficSplits, an unknown number of TrafficTargets; this command prints them: kubectl get"
+        " trafficsplits.split.smi-spec.io,traffictargets.access.smi-spec.io --all-namespaces -o yaml\n"
+    )

@@ -19,9 +19,10 @@ from headgate.cli.common_options import duration
 from headgate.cli.connection import cluster_credentials
 from headgate.cli.mesh_options import IMAGE, Image, checked_image, with_mesh_options
 from headgate.cli.output import TimedOut, note, stderr, stdout, usage_error
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
+from headgate.kubernetes.install.definitions import DEFINITION, Definitions
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, all_manifests, manifests, revision_manifests
 from headgate.kubernetes.install.revisions import RevisionInstaller, check_name
@@ -90,7 +91,11 @@ def uninstall(
     *,
     revision: Revision = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Uninstall although pods still have sidecars, which then get no updates.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Uninstall although pods still have sidecars, which then get no updates, and without a confirmation.",
+        ),
     ] = False,
     timeout: Annotated[
         str,
@@ -100,7 +105,7 @@ def uninstall(
 ) -> None:
     """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects.
 
-    Definitions that were there before headgate stay, with their objects. With --revision, remove only this revision: the default
+    First it counts the objects of users that it deletes; at a terminal, it waits for a confirmation. Definitions that were there before headgate stay, with their objects. With --revision, remove only this revision: the default
     one serves its namespaces again.
     """
     patience = duration(timeout, "--timeout")
@@ -150,12 +155,23 @@ async def finish_deletion(installer: Installer, objects: Sequence[Object], patie
 
 async def _wait_gone(installer: Installer, objects: Sequence[Object], patience: float) -> None:
     """Wait until nothing is being deleted any more. Raises TimedOut with what remains."""
-    spinner = Status("waiting until the namespace and the definitions are deleted", console=stderr())
-    with contextlib.suppress(TimeoutError), spinner:
+    with contextlib.suppress(Unavailable):  # many deletions keep the API server busy
+        if not await installer.terminating(objects):
+            return
+    with contextlib.suppress(TimeoutError), _waiting("the namespace and the definitions are deleted"):
         async with asyncio.timeout(patience):
-            return await installer.wait_gone(objects)
+            await installer.wait_gone(objects)
+            return
     lines = await installer.terminating(objects)
     raise TimedOut("\n".join((f"not deleted after {patience:g} s:", *(f"  {line}" for line in lines))))
+
+
+def _waiting(end: str) -> Status:
+    """Return a spinner that says what the command waits for. Off a terminal, where no spinner is visible, print it once."""
+    text, console = f"waiting until {end}", stderr()
+    if not console.is_terminal:
+        note(text)
+    return Status(text, console=console)
 
 
 async def _migrate(installer: Installer, objects: Sequence[Object], patience: float) -> None:
@@ -176,7 +192,7 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
 
     No reason ends the wait early: registries, quotas and nodes can become available at any time.
     """
-    unready, spinner = UnreadyPods(client), Status("waiting until the control plane is ready", console=stderr())
+    unready, spinner = UnreadyPods(client), _waiting("the control plane is ready")
     reporting = asyncio.create_task(_report(unready, spinner.console))
     try:
         with contextlib.suppress(TimeoutError), spinner:
@@ -226,6 +242,7 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 " pod/NAME` names, and restart the pods; or add --force"
             )
         is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
+        await name_objects(client, every, confirmed=force)
         try:
             async with asyncio.timeout(patience):
                 async for obj, outcome in installer.delete_installation(every):
@@ -239,6 +256,27 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
                 f"{remaining} Without headgate, their calls over mutual TLS fail when their certificates expire; restart the"
                 " pods, for example by `kubectl -n NAMESPACE rollout restart deployment`"
             )
+
+
+async def name_objects(client: Client, every: Sequence[Object], *, confirmed: bool) -> None:
+    """Print how many objects of users an uninstallation deletes, and the command that saves them.
+
+    A user at a terminal confirms it, unless it is `confirmed` by an option. Raises Abort.
+    """
+    counts = await Definitions(client).objects(obj for obj in every if obj["kind"] == DEFINITION)
+    if not counts:
+        return
+    counted = [
+        f"an unknown number of {kind.kind}s" if count is None else pluralize(count, kind.kind)
+        for kind, count in counts.items()
+    ]
+    resources = ",".join(f"{kind.plural}.{kind.group}" for kind in counts)
+    note(
+        f"the uninstallation deletes {', '.join(counted)}; this command prints them:"
+        f" kubectl get {resources} --all-namespaces -o yaml"
+    )
+    if not confirmed and sys.stdin.isatty() and stderr().is_terminal:
+        typer.confirm("Delete them?", abort=True, err=True)
 
 
 class _Chosen(NamedTuple):
@@ -260,7 +298,7 @@ async def _install_revision(client: Client, chosen: _Chosen, patience: float, *,
             return
         async for obj, outcome in revisions.apply(values, name):
             _print(obj, outcome)
-        spinner = Status(f"waiting until the revision {name} is ready", console=stderr())
+        spinner = _waiting(f"the revision {name} is ready")
         try:
             async with asyncio.timeout(patience):
                 with spinner:

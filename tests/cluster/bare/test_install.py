@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from tests.cluster.api_server import MERGE, KubeApiServer, controller
 from tests.cluster.control_planes import DEADLINE_S, eventually
+from tests.make.objects import split
 from tests.make.smi_definitions import ORIGINS
 from typer.testing import CliRunner
 
@@ -29,6 +30,7 @@ REVISION = (
 )
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SPLITS = "trafficsplits.split.smi-spec.io"
+SPLITS_PATH = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
 LINKERD = ORIGINS[0]
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
@@ -80,10 +82,18 @@ async def test_an_uninstallation_ends_when_all_is_deleted(cluster: KubeApiServer
         "rolebinding/headgate-namespace created (namespace shop)",
         "service/headgate-webhooks created (namespace headgate-system)",
         "clusterrole/headgate created",
+        "waiting until the control plane is ready",
     } <= set(lines)
     await assert_a_revision_is_added_and_removed(cluster, headgate)
+    for name in ("a", "b"):
+        cluster.make(SPLITS_PATH, split(name, {name: 1}, namespace="shop"))
     with controller(cluster, "namespace"):
-        assert (await headgate("uninstall"))[-1] == "headgate is removed"
+        lines = await headgate("uninstall")
+    assert lines[0] == (
+        "the uninstallation deletes 2 TrafficSplits; this command prints them:"
+        f" kubectl get {SPLITS} --all-namespaces -o yaml"
+    )
+    assert lines[-1] == "headgate is removed"
     assert cluster.call("GET", "/api/v1/namespaces/headgate-system")[0] == 404
     for path in REVISION:
         assert cluster.call("GET", path)[0] == 404

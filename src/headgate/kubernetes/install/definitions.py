@@ -7,6 +7,7 @@ can still read and write them. Then each object is stored in headgate's version.
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -122,6 +123,21 @@ class Definitions:
         if (before["spec"].get("conversion") or {}).get("strategy") != "Webhook":
             return before
         return await self._client.merge(path, _NO_CONVERSION)
+
+    async def objects(self, definitions: Iterable[Object]) -> Mapping[Kind, int | None]:
+        """Return how many objects the deletion of headgate's definitions deletes, by kind; None if they can't be listed.
+
+        They can't if no replica converts the objects.
+        """
+        counts: dict[Kind, int | None] = {}
+        for definition in definitions:
+            kind = _KINDS[definition["metadata"]["name"]]
+            with contextlib.suppress(NotFound):
+                if is_own(await self._client.get(_path(definition))):
+                    counts[kind] = None
+                    with contextlib.suppress(HeadgateError):
+                        counts[kind] = len(await self._list(kind))
+        return {kind: count for kind, count in counts.items() if count != 0}
 
     async def release(self, definition: Object) -> str:
         """Delete a definition of headgate with its objects, or give another one back. Return the outcome. Raises NotFound."""
