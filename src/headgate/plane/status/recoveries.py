@@ -35,7 +35,7 @@ RECOVERIES = {
     Reason.COPIES_DROPPED: "proxies send all mirrored copies of requests now",
     Reason.STICKY_NOT_APPLICABLE: "the port is an HTTP port now; the requests of a user go to one backend",
     Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
-    Reason.NOT_ROUTED: "headgate routes traffic to this port or Service now, or no object of the mesh concerns it",
+    Reason.NOT_ROUTED: "headgate routes traffic to this port or Service now, or it is outside of the mesh",
     Reason.SHADOWED: "this route gets requests or connections now",
     Reason.NEVER_MATCHES: "requests can satisfy the match now",
     Reason.TRACE_HEADER: "proxies leave the header to the route now",
