@@ -25,7 +25,7 @@ from headgate.resources.request_spec import RequestOrigin as Caller
 
 WHERE = TryPort("shop/website", 8080, "10.96.0.7")
 BATCH = Batch(request=ProbeRequest(method="GET", url="http://website/"), number=3, concurrency=1)
-POD = Sender(name="Pod shop/client-1", namespace="shop", pod="client-1")
+POD = Sender(name="Pod shop/client-1", namespace="shop", pod="client-1", by_address=True)
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
@@ -70,7 +70,8 @@ async def test_the_first_connected_sidecar_of_a_client_sends(kind: CallerKind) -
         proxy("a"),
     )
     sender = await sidecar(proxies, Caller(kind=kind, namespace="shop", name="b"))
-    assert sender == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
+    identity = "spiffe://mesh/b-1"
+    assert sender == Sender(name="Pod shop/b-1", identity=identity, namespace="shop", pod="b-1", by_address=True)
     assert (await any_sidecar(proxies, "shop")).pod == "a"
 
 

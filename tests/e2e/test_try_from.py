@@ -8,12 +8,18 @@ import pytest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 
+from headgate.standalone.network.choice import missing
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
 
 
-@pytest.fixture(scope="module")
-def bookstore() -> Iterator[RunningMesh]:
-    with mesh_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as mesh:
+@pytest.fixture(scope="module", params=["host", "pod"])
+def bookstore(request: pytest.FixtureRequest) -> Iterator[RunningMesh]:
+    """Return the example, once with explicit sidecars and once with transparent ones."""
+    if request.param == "pod" and (reason := missing()):
+        pytest.skip(reason)
+    manifests = {path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}
+    with mesh_in_a_new_directory("--network", request.param, manifests=manifests) as mesh:
         until(lambda: mesh.headgate("status").returncode == 0)
         yield mesh
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
+from headgate.admission.injection import TRANSPARENT
 from headgate.admission.sidecar_containers import CONTAINER
 from headgate.cli.connection import find_runtime_info
 from headgate.cli.inspect_client import InspectClient
@@ -16,10 +17,12 @@ from headgate.cli.probe import Batch, ProbeProgress, RequestBatch, Tally
 from headgate.cli.try_target import TryPort
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.errors import HeadgateError, NotFound
-from headgate.kubernetes.client import Client
+from headgate.kubernetes.client import Client, path_of
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed, run_program
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.resources.core.pod_metadata import sidecar_mode
 from headgate.resources.inspect import Proxy
+from headgate.resources.registry import POD
 from headgate.resources.request_spec import RequestOrigin as Caller
 
 PROGRAM = ("headgate", "sidecar", "try")
@@ -31,6 +34,7 @@ class Sender(NamedTuple):
     """The proxy that sends the requests: its name and identity, and the namespace of short Service names.
 
     A proxy on this machine has the path of its probe socket, and a sidecar on a cluster the name of its `pod`.
+    `by_address`: the proxy selects routes by the address of the Service, as transparent sidecars do.
     """
 
     socket: Path | None = None
@@ -38,6 +42,7 @@ class Sender(NamedTuple):
     identity: str = ""
     namespace: str = DEFAULT_NAMESPACE
     pod: str = ""
+    by_address: bool = False
 
 
 async def local_gateway(client: Client, state: Path | None) -> Sender | None:
@@ -58,7 +63,16 @@ async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
             " --from"
         )
-    return _first_usable(every, about)
+    sender = _first_usable(every, about)
+    if sender.socket:
+        return sender._replace(by_address=await _is_transparent(inspect_client.client, sender))
+    return sender
+
+
+async def _is_transparent(client: Client, sender: Sender) -> bool:
+    """Return whether a sidecar on this machine is transparent: with `--network pod`, except for pods with hostNetwork."""
+    pod = await client.get(path_of(POD, sender.namespace, sender.name.rpartition("/")[2]))
+    return sidecar_mode(pod) == TRANSPARENT
 
 
 async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
@@ -83,7 +97,7 @@ def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
         if process and process.pid and Path(process.probe).exists():
             return sender._replace(socket=Path(process.probe))
         if process is None and proxy.status.connection_time:
-            return sender._replace(pod=proxy.metadata.name)
+            return sender._replace(pod=proxy.metadata.name, by_address=True)
     reasons = "; ".join(
         f"{proxy.metadata.name}: {proxy.status.message or 'it runs on another machine'}" for proxy in proxies
     )
@@ -108,14 +122,15 @@ async def send(
 
     Raises ProxyError when a proxy on this machine can't be reached, HeadgateError when the sidecar on a cluster can't be used.
     """
+    if sender.by_address:
+        headers = (*batch.request.headers, (ORIGINAL_ADDRESS, _address(where)))
+        batch = structs.replace(batch, request=structs.replace(batch.request, headers=headers))
     if sender.socket:
         probe = RequestBatch(sender.socket, batch, on_request=lambda: on_request(probe.tally.requests))
         return await probe.run()
-    headers = (*batch.request.headers, (ORIGINAL_ADDRESS, _address(where)))
-    addressed = structs.replace(batch, request=structs.replace(batch.request, headers=headers))
     container = PodContainer(sender.namespace, sender.pod, CONTAINER)
     try:
-        return await _send_from_pod(client, container, addressed, on_request)
+        return await _send_from_pod(client, container, batch, on_request)
     except ProgramFailed as error:
         raise HeadgateError(f"can't send requests from the sidecar of {sender.name}: {failure(error)}") from error
 
