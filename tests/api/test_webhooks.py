@@ -157,6 +157,7 @@ async def test_an_update_may_keep_an_old_mistake_but_not_add_a_new_one(app: Star
         ("labels", "sidecar.istio.io/inject", "true", "true"),
         ("annotations", "linkerd.io/inject", "ingress", "true"),
         ("annotations", "openservicemesh.io/sidecar-injection", "disabled", "false"),
+        ("labels", "openservicemesh.io/monitored-by", "osm", "true"),
     ],
 )
 async def test_the_warning_about_another_meshs_injection_key_names_headgates_key(

@@ -183,6 +183,23 @@ def test_kinds_without_effect_are_notes_and_network_policies_are_warnings(run: R
     assert ran.code == 0
 
 
+def test_each_kind_of_another_mesh_is_a_warning_and_its_injection_key_a_note(run: Run, tmp_path: Path) -> None:
+    policies = "apiVersion: policy.openservicemesh.io/v1alpha1\nkind: Egress\nmetadata: {{name: {}}}\n---\n"
+    label = "openservicemesh.io/monitored-by"
+    shop = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: shop\n  labels: {{{label}: osm}}\n"
+    (tmp_path / "a.yaml").write_text(policies.format("a") + policies.format("b") + shop)
+    ran = run("check", "a.yaml")
+    egress, key = ran.out.splitlines()
+    assert egress.startswith(
+        "a.yaml:1: warning KindWithoutEffect 2 objects of the kind Egress (policy.openservicemesh.io"
+    )
+    assert key.startswith(
+        f"a.yaml:13: note FieldIgnored Namespace shop: metadata.labels.{label}: headgate does not read"
+    )
+    assert ran.code == 0
+    assert run("check", "--strict", "a.yaml").code == 1
+
+
 def test_check_reads_standard_input_like_a_file(tmp_path: Path) -> None:
     for text in (
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 99999}]\n",

@@ -136,7 +136,7 @@ def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(
     refused = mesh.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert refused.returncode == 1
     assert "spec.backends[1].service" in refused.stderr
-    assert "selects every version" in refused.stderr
+    assert "is both the root and a backend" in refused.stderr
     request = mesh.request("web", 8080, namespace=namespace)
     assert mesh.send(10, request) == {"root": 10}
     mesh.apply(annotated(written, allow_self_reference="true"), namespace=namespace)

@@ -1,13 +1,15 @@
 """Objects of files that headgate does not carry out are stored or left out, and named in one line each."""
 
 import json
+from pathlib import Path
 
 from tests.make.definitions import cron_tab, definition
-from tests.make.objects import config_map, container, deployment, pod
+from tests.make.objects import config_map, container, deployment, namespace, pod
 
 from headgate import control_groups
 from headgate.manifests.files import read
 from headgate.manifests.without_effect import lines
+from headgate.resources.foreign_meshes import foreign_hint
 
 INGRESS = {
     "apiVersion": "networking.k8s.io/v1",
@@ -97,3 +99,44 @@ def test_an_object_that_breaks_the_schema_of_its_definition_is_a_problem(tmp_pat
 def test_a_line_names_at_most_twelve_kinds(tmp_path):
     monitors = [{**MONITOR, "kind": f"Kind{index:02}"} for index in range(14)]
     assert "and 2 more kinds" in next(iter(lines(write(tmp_path, *monitors))))
+
+
+def test_kinds_of_other_meshes_say_what_is_lost_whether_their_definition_is_there_or_not(tmp_path):
+    """A migrated mesh must not lose its protection silently."""
+    policies = [
+        {"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": {"name": name}}
+        for name in "ab"
+    ]
+    egress = {"apiVersion": "policy.openservicemesh.io/v1alpha1", "kind": "Egress", "metadata": {"name": "a"}}
+    defined = definition(group="policy.linkerd.io")
+    tab = {**cron_tab(), "apiVersion": "policy.linkerd.io/v1"}
+    stored, policy, destinations, tabs = lines(write(tmp_path, *policies, egress, defined, tab))
+    assert stored == "1 object is stored without effect: 1 CronTab"
+    assert policy == (
+        "2 objects of the kind AuthorizationPolicy (security.istio.io/v1) have no effect; only Istio reads this kind: requests "
+        "that it denies may be allowed, and mutual TLS that it requires is not enforced; "
+        "docs/tasks/migration.md#istio says what replaces it"
+    )
+    assert destinations.startswith(
+        "1 object of the kind Egress (policy.openservicemesh.io/v1alpha1) has no effect; only"
+    )
+    assert "only Linkerd reads this kind: requests that it denies may be allowed" in tabs
+
+
+def test_the_injection_keys_of_other_meshes_name_headgates_key(tmp_path):
+    shop = namespace("shop", labels={"openservicemesh.io/monitored-by": "osm"})
+    moved = namespace("moved", labels={"openservicemesh.io/monitored-by": "osm", "headgate.dev/inject": "true"})
+    annotations = {"openservicemesh.io/sidecar-injection": "disabled"}
+    away = {**pod("a", containers=[container(command=["app"])]), "metadata": {"name": "a", "annotations": annotations}}
+    label, annotation = lines(write(tmp_path, shop, moved, away))
+    assert label.startswith(
+        "Namespace shop: metadata.labels.openservicemesh.io/monitored-by: headgate does not read this key"
+    )
+    assert annotation.endswith('to keep headgate\'s sidecar away, write the label headgate.dev/inject: "false"')
+
+
+def test_the_hints_about_other_meshes_lead_to_sections_of_the_guide(tmp_path):
+    guide = (Path(__file__).parents[2] / "docs" / "tasks" / "migration.md").read_text()
+    for group in ("config.openservicemesh.io", "networking.istio.io", "linkerd.io"):
+        section = foreign_hint(group).partition("migration.md#")[2].split()[0]
+        assert f"\n## {section.replace('-', ' ')}\n" in guide.lower()

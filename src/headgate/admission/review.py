@@ -6,13 +6,13 @@ On a cluster, webhooks call it after the API server's own checks. The embedded A
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headgate.admission.foreign_keys import foreign_keys
 from headgate.admission.injection import Sidecars, pod_namespace, sidecar_causes
 from headgate.admission.useless_keys import useless_keys_of_pods
 from headgate.errors import Cause, Invalid
 from headgate.objects.ports import View
 from headgate.resources.core.pod import pod_causes
 from headgate.resources.core.pod_metadata import PROCESS, template_causes
+from headgate.resources.foreign_meshes import foreign_keys
 from headgate.resources.meta import Object, part
 from headgate.resources.pod_templates import pod_of_template, template_path
 
@@ -43,7 +43,7 @@ def review(new: Object, old: Object | None, view: View, sidecars: Sidecars) -> R
         return Review(new, _warnings(new, view, sidecars), tuple(dict.fromkeys(causes)))
     kind = (new.get("apiVersion"), new.get("kind"))
     if kind != ("v1", "Pod"):
-        return Review(new, tuple(foreign_keys(new)) if kind == ("v1", "Namespace") else ())
+        return Review(new, tuple(map(str, foreign_keys(new))) if kind == ("v1", "Namespace") else ())
     if old:
         return Review(sidecars.keep(new, old), tuple(useless_keys_of_pods(new)))
     warnings = _warnings(new, view, sidecars)
@@ -61,7 +61,7 @@ def _warnings(new: Object, view: View, sidecars: Sidecars) -> tuple[str, ...]:
     around = pod_namespace(view, pod)
     injected = sidecars.decide(pod, around).injected
     of_sidecar = sidecars.warn(pod, around) if injected and not sidecars.is_complete(pod) else ()
-    return (*foreign_keys(new, injected=injected), *useless_keys_of_pods(new), *of_sidecar)
+    return (*map(str, foreign_keys(new, injected=injected)), *useless_keys_of_pods(new), *of_sidecar)
 
 
 def _causes(*, new: Object, view: View, sidecars: Sidecars) -> Iterator[Cause]:

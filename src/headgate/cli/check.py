@@ -234,8 +234,8 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
-    """Yield a note about all objects that are only stored, one about those that are left out, one for each object with ignored
-    fields, and a warning for each NetworkPolicy.
+    """Yield a note about all objects that are only stored, one about those that are left out, one for each ignored key and each
+    object with ignored fields, and a warning for each NetworkPolicy and each kind of another mesh.
     """
     texts = (
         (KIND_WITHOUT_EFFECT, without_effect.stored_without_effect(manifests)),
@@ -244,6 +244,19 @@ def _without_effect(manifests: Manifests) -> Iterator[FindingRow]:
     for reason, text in texts:
         if text:
             yield FindingRow(severity=Severity.NOTE, reason=reason, object="", field="", message=text)
+    for foreign in without_effect.foreign_kinds(manifests):
+        yield FindingRow(
+            severity=Severity.WARNING,
+            reason=KIND_WITHOUT_EFFECT,
+            object="",
+            file=foreign.file,
+            line=foreign.position.line,
+            column=foreign.position.column,
+            field="",
+            message=foreign.message,
+        )
+    for manifest, cause in without_effect.ignored_keys(manifests):
+        yield _row(manifest, Reason.FIELD_IGNORED.value, cause.field, cause.message, severity=Severity.NOTE)
     for manifest, field, message in without_effect.ignored_fields(manifests):
         yield _row(manifest, Reason.FIELD_IGNORED.value, field, message, severity=Severity.NOTE)
     for manifest in manifests.objects:

@@ -3,11 +3,15 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from headgate import control_groups
+from headgate.errors import Cause
 from headgate.formatting import pluralize
+from headgate.manifests.documents import Position
 from headgate.manifests.files import Manifest, Manifests
 from headgate.resources.core import ignored_pod_fields as pod_fields
+from headgate.resources.foreign_meshes import foreign_hint, foreign_keys
 from headgate.resources.meta import part
 from headgate.resources.pod_templates import pod_template, template_path
 from headgate.resources.registry import POD
@@ -24,10 +28,47 @@ def stored_without_effect(manifests: Manifests) -> str:
 
 
 def left_out(manifests: Manifests) -> str:
-    """Return how many objects are left out, because their kinds are neither built in nor defined; empty if there are none."""
-    kinds = (f"{left.kind} ({left.api_version})" for left in manifests.left_out)
+    """Return how many objects are left out, because their kinds are neither built in nor defined; empty if there are none.
+
+    Objects of other meshes are not counted: `foreign_kinds` has them.
+    """
+    kinds = (f"{left.kind} ({left.api_version})" for left in manifests.left_out if not _hint(left.api_version))
     line = counted(kinds, "left out, because no CustomResourceDefinition defines the kind")
     return line and f"{line}; add the definitions to the files to have the objects stored"
+
+
+class ForeignKind(NamedTuple):
+    """A kind of another mesh: the position of its first object, and what is lost without that mesh."""
+
+    file: str
+    position: Position
+    message: str
+
+
+def foreign_kinds(manifests: Manifests) -> Iterator[ForeignKind]:
+    """Yield each kind of another mesh of which the files have objects, whether these are stored or left out."""
+    places = [((left.kind, left.api_version), left.file, left.position) for left in manifests.left_out]
+    for manifest in manifests.objects:
+        version = str(manifest.object["apiVersion"])
+        places.append(((manifest.key.kind, version), manifest.file, manifest.document.locate("kind")))
+    counts = Counter(kind for kind, _, _ in places)
+    for kind, file, position in places:
+        name, version = kind
+        if number := counts.pop(kind, 0) if _hint(version) else 0:
+            noun = f"{pluralize(number, 'object')} of the kind {name} ({version})"
+            yield ForeignKind(file, position, f"{noun} {'has' if number == 1 else 'have'} no effect; {_hint(version)}")
+
+
+def ignored_keys(manifests: Manifests) -> Iterator[tuple[Manifest, Cause]]:
+    """Yield the labels and annotations of Namespaces and pods by which other meshes inject sidecars, with headgate's key.
+
+    The keys that request a sidecar for a pod are left out: on one machine a pod has headgate's without a key.
+    """
+    for manifest in manifests.objects:
+        is_namespace = manifest.key.kind == "Namespace"
+        if is_namespace or manifest.kind is POD or template_path(manifest.object):
+            for cause in foreign_keys(manifest.object, injected=not is_namespace):
+                yield manifest, cause
 
 
 def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Iterator[tuple[Manifest, str, str]]:
@@ -58,10 +99,18 @@ def ignored_fields(manifests: Manifests, *, own_networks: bool = False) -> Itera
 
 
 def lines(manifests: Manifests, *, own_networks: bool = False) -> Iterator[str]:
-    """Yield a line about the objects that are only stored, one about those that are left out, and one for each with ignored fields."""
+    """Yield the lines about objects that are only stored, left out or of another mesh, and about ignored keys and fields."""
     yield from filter(None, (stored_without_effect(manifests), left_out(manifests)))
+    yield from (foreign.message for foreign in foreign_kinds(manifests))
+    for manifest, cause in ignored_keys(manifests):
+        yield f"{manifest.key}: {cause}"
     for manifest, field, message in ignored_fields(manifests, own_networks=own_networks):
         yield f"{manifest.key}: {field}: {message}"
+
+
+def _hint(version: str) -> str:
+    """Return the hint about an `apiVersion` of another mesh; empty for other ones."""
+    return foreign_hint(version.partition("/")[0])
 
 
 def counted(kinds: Iterable[str], what: str) -> str:

@@ -9,6 +9,7 @@ from headgate.resources.columns import AGE, NAME, Column
 from headgate.resources.custom import json_path
 from headgate.resources.custom.definition import version_order
 from headgate.resources.custom.structural import value_causes
+from headgate.resources.foreign_meshes import foreign_hint
 from headgate.resources.kind import Kind, api_version, split_api_version
 from headgate.resources.kind_set import KindSet
 from headgate.resources.meta import Object, part, rows
@@ -81,7 +82,8 @@ def defined_kind(definition: Object) -> Kind:
             for _, row in rows(rows_of.get(versions[0], {}).get("selectableFields"))
         ),
         definition=name,
-        without_effect=f"{names['plural']} of {api_version(group, versions[0])} are stored without effect",
+        without_effect=f"{names['plural']} of {api_version(group, versions[0])} are stored without effect"
+        + (f"; {hint}" if (hint := foreign_hint(group)) else ""),
     )
 
 

@@ -19,7 +19,7 @@ def self_reference_message(split: TrafficSplit | Canary) -> str:
     """Return the message about a split whose root is one of its backends."""
     how = "set spec.allowSelfReference" if isinstance(split, Canary) else f"set the annotation {ALLOW_SELF_REFERENCE}"
     return (
-        f"{split.spec.service} is both the root and a backend; it selects every version, so its share has no defined target. "
+        f"{split.spec.service} is both the root and a backend, so its share has no defined target. "
         f"Name a Service that selects one version only, or {how} to true"
     )
 
