@@ -352,6 +352,7 @@ def test_a_workload_of_each_kind_is_a_caller(
         (("GET", "ftp://website/"), "is not an HTTP URL"),
         (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
+        (("GET", "http://website/", "-H", "host: a", "-H", "Host: b"), "several Host headers"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
         (
             ("GET", "http://website/", "--from", "website"),
@@ -500,3 +501,20 @@ def test_a_path_is_explained_as_browsers_send_it(explain: Callable[..., Any], wr
     """`try` sends it so too."""
     found = explain(f"http://website:8080{written}")
     assert (found["url"], found["backends"][0]["statusCode"]) == (f"http://website:8080{sent}", 0)
+
+
+def test_a_host_header_is_matched_and_does_not_change_the_destination(run: Run, tmp_path: Path) -> None:
+    """As with curl; without the header a condition on the host sees the URL's, with its port."""
+    called = objects.service("website", 8080, selector={"app": "website"})
+    group = objects.http_route_group("g", {"m": {"headers": {"host": "website.default"}}})
+    target = objects.traffic_target("t", "website", ["reader"], [objects.http_rule("g")])
+    labels = {"app": "website"}
+    app = objects.deployment("website", labels=labels, template={"account": "website"})
+    client = objects.deployment("client", template={"account": "reader"})
+    (tmp_path / "a.yaml").write_text(objects.manifest(called, group, target, app, client))
+    words = ("explain", "http://website.default:8080/", "--from", "deployment/client", "-f", "a.yaml")
+    denied, allowed = run(*words), run(*words, "-H", "Host: website.default")
+    assert (denied.code, "website.default:8080" in denied.out) == (1, True)
+    assert allowed.code == 0
+    assert "Service    default/website, port 8080" in allowed.out
+    assert run(*words, "-H", "Host: other.default").code == 1

@@ -27,6 +27,7 @@ from headgate.resources.request_spec import (
     RequestOrigin,
     RequestSpec,
     gateway_name,
+    host_header,
     read_client,
     sni,
     url_parts,
@@ -43,12 +44,15 @@ def explain_request(
     """
     parts = url_parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    host = host_header(spec)
+    # As with curl, the name of the TLS connection is the URL's host, whatever the Host header is.
+    server_name = sni(spec) or (parts.hostname if host is not None else None)
     request = Request(
-        authority=parts.netloc,
+        authority=parts.netloc if host is None else host,
         method=spec.method,
         target=target,
-        headers=spec.headers,
-        server_name=sni(spec),
+        headers=tuple(field for field in spec.headers if field[0].lower() != "host"),
+        server_name=server_name,
     )
     caller = _caller(compiled, snapshot, spec, has_gateway=not on_cluster or bool(compiled.mesh.gateway_pods))
     authority = _with_port(compiled, parts, caller)

@@ -38,7 +38,7 @@ _CLIENTS: Mapping[str, CallerKind] = {word: kind for kind in CALLER_KINDS for wo
 
 
 class BadRequest(HeadgateError):
-    """A part of the request is invalid; `part` is its name: url, server-name, from or via."""
+    """A part of the request is invalid; `part` is its name: url, server-name, header, from or via."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -75,6 +75,7 @@ def check(spec: RequestSpec) -> None:
     sni(spec)
     read_client(spec.caller, spec.namespace)
     gateway_name(spec)
+    host_header(spec)
 
 
 def sni(spec: RequestSpec) -> str | None:
@@ -100,6 +101,17 @@ def url_parts(url: str) -> SplitResult:
             "url", f"the URL's host has more than {LONGEST_HOST} characters; write a DNS name or an address"
         )
     return parts
+
+
+def host_header(spec: RequestSpec) -> str | None:
+    """Return the Host header, which replaces the URL's host in the request but not as its destination; None without one.
+
+    Raises BadRequest for several, of which clients send only one.
+    """
+    values = [value for name, value in spec.headers if name.lower() == "host"]
+    if len(values) > 1:
+        raise BadRequest("header", "the request has several Host headers; write one")
+    return values[0] if values else None
 
 
 def read_client(text: str, namespace: str) -> RequestOrigin | None:
