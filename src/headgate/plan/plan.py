@@ -8,7 +8,7 @@ from msgspec import structs
 
 from headgate.compiler.explain import auth_words
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import external_service, group_key
+from headgate.compiler.references import group_key
 from headgate.compiler.report import Compiled
 from headgate.kinds import GATEWAY, SPECS
 from headgate.matching.conditions import UNAMBIGUOUS
@@ -17,6 +17,7 @@ from headgate.model.routing import PortRef, Route
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.callers import Accounts
+from headgate.plan.causes import route_causes
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.tls import ClientCertificateChange, TlsChange, client_certificate_changes, tls_changes
@@ -26,11 +27,10 @@ from headgate.plan.world import GatewayProxy, Origin, World
 from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.inspect import Answer, ExactShare, Severity, exact_share
 from headgate.resources.meta import Key
-from headgate.resources.registry import BACKEND, ENDPOINT_SLICE, POD, SERVICE, TRAFFIC_SPLIT, WORKLOADS
+from headgate.resources.registry import SERVICE
 from headgate.shared_map import replaced
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
-_OF_BACKENDS = frozenset(kind.kind for kind in (BACKEND, SERVICE, ENDPOINT_SLICE, *WORKLOADS, POD))
 
 
 class ReceiverShare(Answer, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ def request_changes(world: World, classes: Iterable[RequestClass]) -> Iterator[R
     """Yield the request changes; classes with the same change are in one item."""
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
     for request_class in classes:
-        entry, causes = request_class.entry, tuple(_route_causes(request_class, world))
+        entry, causes = request_class.entry, tuple(route_causes(request_class, world))
         effect = request_class.before, request_class.after, causes, request_class.example is None
         groups.setdefault((entry.kind, entry.name, entry.port, entry.transport, *effect), []).append(request_class)
     secure = {(port.gateway, port.port) for port in world.after.mesh.gateways if port.tls or port.server_names}
@@ -222,7 +222,7 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
         if example
         else "",
         certain=example is not None,
-        causes=tuple(_route_causes(first, world)),
+        causes=tuple(route_causes(first, world)),
     )
 
 
@@ -264,52 +264,6 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
         authorization_message=auth_words(treatment.external_auth) if treatment.external_auth else "",
         message=words.receivers_words(treatment),
     )
-
-
-def _route_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
-    """Yield the changed objects that define the routes of a class.
-
-    Without any, yield the routes of other server names, the changed objects of the backends, or the Gateway.
-    """
-    fields: dict[Key, str] = {}
-    for route in (request_class.new_route, request_class.old_route):
-        for key, field in _defining(route) if route else ():
-            fields.setdefault(key, field)
-    causes = [world.cause(key, field) for key, field in fields.items() if key in world.changed]
-    named = [route.origin for route in request_class.named_routes if route.origin in world.changed]
-    yield from causes or dict.fromkeys(world.cause(key, "spec.hostnames") for key in named if key)
-    if not causes:
-        yield from _backend_causes(request_class, world)
-
-
-def _defining(route: Route) -> Iterator[tuple[Key, str]]:
-    if route.origin is None:
-        return
-    is_split = route.origin.kind == TRAFFIC_SPLIT.kind
-    yield route.origin, "spec.backends" if is_split else f"spec.rules[{route.name}]"
-    group, _, match = route.name.partition("/")
-    if is_split and match:
-        yield group_key(route.origin.namespace, group), "spec.matches"
-    for step in route.split_matches:
-        yield step.split, "spec.backends"
-
-
-def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
-    entry = request_class.entry
-    routes = [route for route in (request_class.old_route, request_class.new_route) if route]
-    services = {ref.service for route in routes for ref in route.callees} | {entry.name}
-    names = {
-        key: external_service(key) if key.kind == BACKEND.kind else f"{key.namespace}/{key.name}"
-        for key in sorted(world.changed)
-        if key.kind in _OF_BACKENDS
-    }
-    causes = dict.fromkeys(
-        world.cause(key, "spec")
-        for key, name in names.items()
-        if any(name == service or name.startswith(f"{service}-") for service in services)
-    )
-    at = Key(GATEWAY, entry.kind, *entry.name.split("/"))
-    yield from causes or ([world.cause(at, "spec")] if at in world.changed else [])
 
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
@@ -366,7 +320,7 @@ def rows_of_moved_requests(
                 example=words.request_text(loss.example) if loss.example else "",
                 command=words.example_command(requests.entry, loss.example, caller) if loss.example else "",
                 certain=loss.example is not None,
-                causes=tuple(_route_causes(requests, world)),
+                causes=tuple(route_causes(requests, world)),
             )
 
 
