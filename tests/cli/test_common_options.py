@@ -85,6 +85,7 @@ METAVARS = {
     "--request": "METHOD",
     "--revision": "NAME",
     "--selector": "SELECTOR",
+    "--server-name": "NAME",
     "--service": "NAME[.NAMESPACE]",
     "--service-account": "NAME",
     "--sort-by": "COLUMN",
