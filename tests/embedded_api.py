@@ -18,6 +18,7 @@ from tests.decoding import admit
 from tests.processes import Ran
 
 from headgate.api.certificate import CertificateFiles, certificate_in
+from headgate.api.webhooks import WriteWarnings
 from headgate.errors import NotFound
 from headgate.resources.meta import Key, Object
 from headgate.standalone.apiserver.app import create_app, serve, write_kubeconfig
@@ -211,6 +212,9 @@ async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
     async def write_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> list[str]:
         return ["the Service does not exist yet"] if new and new["kind"] == "TrafficSplit" else []
 
-    app = create_app(store, token=TOKEN, write_warnings=write_warnings, pods=only_logs(logs))
+    async def prepare_warnings(key: Key, old: Object | None) -> WriteWarnings:
+        return write_warnings
+
+    app = create_app(store, token=TOKEN, prepare_warnings=prepare_warnings, pods=only_logs(logs))
     async with embedded_port.serving(store, app) as served:
         yield served

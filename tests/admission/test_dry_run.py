@@ -14,7 +14,7 @@ from tests.make.sound_objects import path, sound
 from headgate.admission.chain import admission, object_check
 from headgate.admission.injection import explicit_sidecars
 from headgate.plane.live_state import LiveState
-from headgate.plane.write_warnings import warnings_after_write
+from headgate.plane.write_warnings import prepare_warnings
 from headgate.resources.kind import Kind
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -57,7 +57,7 @@ async def api() -> AsyncIterator[DryRunApi]:
     live_state = LiveState(store, *plane(store))
     parts = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     yield DryRunApi(
-        AsgiClient(create_app(store, token=TOKEN, write_warnings=partial(warnings_after_write, live_state)), store),
+        AsgiClient(create_app(store, token=TOKEN, prepare_warnings=partial(prepare_warnings, live_state)), store),
         addresses,
     )
     for part in parts:

@@ -25,7 +25,7 @@ from headgate.options import InjectionMode
 from headgate.plane import write_warnings
 from headgate.plane.live_state import LiveState
 from headgate.plane.snapshot_view import SnapshotView
-from headgate.plane.write_warnings import warnings_after_write, warnings_before_write
+from headgate.plane.write_warnings import prepare_warnings, warnings_before_write
 from headgate.resources.meta import Object
 from headgate.resources.registry import find_written, key_of
 from headgate.settings import DEFAULTS
@@ -48,7 +48,7 @@ class TwoHosts:
         sidecars = explicit_sidecars("labelled")
         self.store = MemoryStore(check=object_check(DEFAULTS), admit=admission(sidecars, {}))
         self.live_state = LiveState(self.store, *plane(self.store))
-        machine = create_app(self.store, token=TOKEN, write_warnings=partial(warnings_after_write, self.live_state))
+        machine = create_app(self.store, token=TOKEN, prepare_warnings=partial(prepare_warnings, self.live_state))
         self._machine = AsgiClient(machine, self.store)
         reviews = Reviews(
             transparent_sidecars("labelled", OPTIONS),

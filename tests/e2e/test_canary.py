@@ -1,9 +1,11 @@
 """The canary loop of specification 004 with a real Envoy, and with a control plane that is killed at each step (R108, R109)."""
 
+import json
+
 import pytest
 from tests.e2e.manifests import external
 from tests.e2e.running_mesh import RunningMesh
-from tests.e2e.versions import ANALYSIS, Versions
+from tests.e2e.versions import ANALYSIS, Versions, canary_of_web
 from tests.make.objects import canary, manifest
 from tests.make.rollouts import message_of, request, state_of
 from tests.waiting import until
@@ -110,3 +112,27 @@ def test_a_user_promotes_and_aborts_and_sees_it(versions: Versions) -> None:
     until(lambda: versions.status()["step"] == 2)
     mesh.kubectl("patch", "canary", "web", "--type=merge", "-p", request("Abort", "2"), "-n", namespace)
     assert "aborted by a user" in message_of(versions.ended("RolledBack"))
+
+
+def test_each_write_of_a_canary_warns_of_its_effect_although_the_rollout_follows_at_once(versions: Versions) -> None:
+    """R22: the effect is computed from the state before the write, as that of a dry run."""
+    mesh, namespace = versions.mesh, versions.namespace
+    mesh.apply(external("web", versions.current), namespace=namespace)
+    words = ("-n", namespace)
+
+    def warned(*command: str, stdin: str = "") -> str:
+        done = mesh.try_kubectl(*command, *words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    created = canary_of_web({**ANALYSIS, "interval": "10m"})
+    effect = f"effect on requests and access: Service {namespace}/web:8080"
+    assert effect in warned("create", "-f", "-", stdin=created)
+    until(lambda: mesh.get("trafficsplits", namespace)["items"])
+    changed = canary_of_web({**ANALYSIS, "interval": "10m"}, percent=40)
+    assert effect in warned("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=changed)
+    backends = [{"service": "web-current", "weight": 4}, {"service": "web-next", "weight": 1}]
+    assert effect in warned(
+        "patch", "canary", "web", "--type=merge", "-p", json.dumps({"spec": {"backends": backends}})
+    )
+    assert effect in warned("delete", "canary", "web")

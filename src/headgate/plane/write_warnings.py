@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from headgate.compiler.reasons import Reason
@@ -16,7 +17,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import other_rules
 from headgate.plane.predictions import PredictedWrites, Prediction, predict
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import SERVICE, key_of
+from headgate.resources.registry import CANARY, SERVICE, key_of
 
 PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's findings
 WARNINGS_S = 0.2  # seconds that a done write may wait for the compiler's findings
@@ -26,19 +27,45 @@ EFFECT_S = 1.0  # seconds that a write may wait for its effect, if the machine i
 log = logging.getLogger(__name__)
 
 
+async def prepare_warnings(
+    live_state: LiveState, key: Key, old: Object | None
+) -> Callable[..., Awaitable[Sequence[str]]]:
+    """Return the function of `headgate.api.webhooks.WriteWarnings` for a write that follows. `old` is the stored object.
+
+    Controllers of this process may react before the warnings are computed. If they write what routes requests, the effect is computed
+    from the snapshot before the write.
+    """
+    before = None
+    if _is_followed(key, old):
+        try:
+            async with asyncio.timeout(EFFECT_S):
+                await live_state.feed.wait_until_current()
+                before = live_state.feed.snapshot.get()
+        except TimeoutError:
+            pass  # the effect is computed from the snapshot after the write
+    return partial(warnings_after_write, live_state, before=before)
+
+
+def _is_followed(key: Key, old: Object | None) -> bool:
+    """Return whether a controller writes other objects at once: splits of Canaries, EndpointSlices of changed Services."""
+    kind = key.group, key.kind
+    return kind == (CANARY.group, CANARY.kind) or (old is not None and kind == (SERVICE.group, SERVICE.kind))
+
+
 async def warnings_after_write(
-    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool
+    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool, before: Snapshot | None = None
 ) -> Sequence[str]:
     """Return warnings about a write that is done, or about a dry run (R22).
 
-    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. Findings
-    are missing if they are not ready within `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
+    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. `before` is
+    the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
+    `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
     """
     if dry_run:
         await live_state.feed.wait_until_current()
         return await _previewed(live_state, _Write(old, new, dry_run=True), None)
     findings = await _findings_after(live_state, new) if new else ()
-    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S)]
+    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S, before)]
 
 
 async def warnings_before_write(
@@ -103,17 +130,22 @@ async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
         return ()
 
 
-async def _previewed(live_state: LiveState, write: _Write, limit_s: float | None) -> Sequence[str]:
-    """Compile the feed's snapshot without and with a write; return the findings about the object, and the effect in one line."""
+async def _previewed(
+    live_state: LiveState, write: _Write, limit_s: float | None, snapshot: Snapshot | None = None
+) -> Sequence[str]:
+    """Compile a snapshot without and with a write; return the findings about the object, and the effect in one line.
+
+    Without `snapshot`, compile that of the feed.
+    """
     if not write.has_findings and not write.may_have_effect:
         return ()
     warnings: list[str] = []
-    snapshot = live_state.feed.snapshot.get() or Snapshot()
-    before = with_objects(snapshot, {write.key: write.old})
+    base = snapshot or live_state.feed.snapshot.get() or Snapshot()
+    before = with_objects(base, {write.key: write.old})
     predicted = await _predicted(live_state, before, write) if write.may_have_effect else None
 
     def compiled() -> World:
-        after = predicted.snapshot if predicted else with_objects(snapshot, {write.key: write.new})
+        after = predicted.snapshot if predicted else with_objects(base, {write.key: write.new})
         first, *other = live_state.loop.compile_each(*dict.fromkeys((before if predicted else after, after)))
         makers = predicted.makers if predicted else {}
         return World(

@@ -39,7 +39,7 @@ from headgate.plane.metrics import MeshMetrics
 from headgate.plane.predictions import PredictedControllers
 from headgate.plane.trust import Trust
 from headgate.plane.workload_readiness import workload_counts
-from headgate.plane.write_warnings import warnings_after_write
+from headgate.plane.write_warnings import prepare_warnings
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts, StoreState
 from headgate.resources.meta import timestamp
@@ -166,7 +166,7 @@ async def running(options: MachineOptions) -> AsyncIterator[Running]:
         app = create_app(
             store,
             token=read_token(state),
-            write_warnings=partial(warnings_after_write, plane.live_state),
+            prepare_warnings=partial(prepare_warnings, plane.live_state),
             pods=LocalPods(runtime.logs.read, runtime.container, plane.live_state.loop.published),
             computed=computed,
         )

@@ -27,7 +27,6 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.resource_usage import UsageApi, UsageSource
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
-from headgate.api.webhooks import WriteWarnings
 from headgate.atomic_file import write_private
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
@@ -35,7 +34,7 @@ from headgate.resources.kind_set import KindSet
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, request_parsing
 from headgate.standalone.apiserver.local_pods import LocalPods
-from headgate.standalone.apiserver.objects import Objects
+from headgate.standalone.apiserver.objects import Objects, PrepareWarnings
 from headgate.standalone.apiserver.resource_api import ResourceApi
 from headgate.standalone.apiserver.sessions import Sessions
 from headgate.standalone.store.memory import MemoryStore
@@ -69,17 +68,17 @@ def create_app(
     store: MemoryStore,
     *,
     token: str,
-    write_warnings: WriteWarnings | None = None,
+    prepare_warnings: PrepareWarnings | None = None,
     pods: LocalPods | None = None,
     computed: ComputedGroups = NO_COMPUTED_GROUPS,
 ) -> Starlette:
     """Return the API of `store`, with `token` as its bearer token.
 
-    `write_warnings` returns warnings about a written object; `pods` has the pods that this machine runs; `computed`
+    `prepare_warnings` returns, before a write, the function for its warnings; `pods` has the pods that this machine runs; `computed`
     has the sources of the groups whose objects are not stored.
     """
     closing = asyncio.Event()
-    objects = Objects(store, write_warnings)
+    objects = Objects(store, prepare_warnings)
     sessions = Sessions(objects, pods, closing)
     api = _Api(
         ResourceApi(objects, pods, closing, sessions),

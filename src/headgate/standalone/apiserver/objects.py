@@ -1,6 +1,6 @@
 """Reads and writes objects for the API: validation, field managers and conversion between the client and the store."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -24,6 +24,8 @@ from headgate.standalone.store.memory import MemoryStore, Warn
 
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
+PrepareWarnings: TypeAlias = Callable[[Key, Object | None], Awaitable[WriteWarnings]]
+"""A function of the key and the stored object of a write that follows, which returns the function for its warnings."""
 
 _ATTEMPTS = 5  # attempts of a change; an attempt fails if another client writes between its read and its write
 
@@ -87,9 +89,9 @@ def as_served(obj: Object, served: ServedKind) -> Object:
 class Objects:
     """Reads and writes objects of a store in the versions of the API. All methods raise ApiError."""
 
-    def __init__(self, store: MemoryStore, write_warnings: WriteWarnings | None) -> None:
+    def __init__(self, store: MemoryStore, prepare_warnings: PrepareWarnings | None) -> None:
         self.store = store
-        self._write_warnings = write_warnings
+        self._prepare_warnings = prepare_warnings or _without_warnings
 
     async def get(self, target: PathTarget) -> Object:
         """Return an object in the API version of the path."""
@@ -103,8 +105,9 @@ class Objects:
         managers = tracked_update(None, as_served(hub, target.served), _write(target, options, "Update"))
         with _as_api_errors(target):
             hub = with_metadata(hub, managedFields=managers)
+            warn = await self._prepare_warnings(target.key, None)
             stored = await self.store.create(hub, dry_run=options.dry_run, sound=True, warn=warnings.append)
-        return await self._written(target, (None, stored), warnings, options)
+        return await self._written(target, (None, stored), (warnings, warn), options)
 
     async def change(
         self, target: PathTarget, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
@@ -120,13 +123,14 @@ class Objects:
                 new = change(old) if subresource else _with_status(change(old), old, target)
                 hub, warnings = self._checked(target, new, old, options)
                 hub = with_metadata(hub, managedFields=tracked_update(old, as_served(hub, target.served), write))
+                warn = await self._prepared(target, old, subresource)
                 try:
                     stored = await self._updated(hub, subresource, options, warnings.append)
                 except Conflict:
                     if attempt + 1 == _ATTEMPTS or _revision(new) != _revision(old):
                         raise
                 else:
-                    return await self._written(target, (old, stored), warnings, options)
+                    return await self._written(target, (old, stored), (warnings, warn), options)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def apply(
@@ -148,11 +152,12 @@ class Objects:
                 old = None
             new = tracked_apply(old, decode.without_nulls(config), write)
             hub, _ = self._checked(target, new, old, options._replace(validation="Ignore"))
+            warn = await self._prepared(target, old, subresource)
             if old is None:
                 stored = await self.store.create(hub, dry_run=options.dry_run, sound=True, warn=warnings.append)
             else:
                 stored = await self._updated(hub, subresource, options, warnings.append)
-        return await self._written(target, (old, stored), warnings, options)
+        return await self._written(target, (old, stored), (warnings, warn), options)
 
     async def delete(self, target: PathTarget, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
         """Delete an object."""
@@ -160,6 +165,7 @@ class Objects:
         with _as_api_errors(target):
             if options.get("propagationPolicy") == "Foreground" and not dry_run:
                 limits = await self._delete_dependents_first(target.key, limits)
+            warn = await self._prepare_warnings(target.key, await self.store.get(target.key))
             last = await self.store.delete(
                 target.key,
                 uid=limits.get("uid") or "",
@@ -168,7 +174,7 @@ class Objects:
                 dry_run=dry_run,
             )
         waits = bool(last["metadata"].get("deletionTimestamp"))
-        advice = await self._write_warnings(last, None, dry_run=dry_run) if self._write_warnings and not waits else ()
+        advice = () if waits else await warn(last, None, dry_run=dry_run)
         return Deletion(as_served(last, target.served), advice, waits)
 
     async def _delete_dependents_first(self, key: Key, limits: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -200,15 +206,35 @@ class Objects:
         part: Literal["", "status"] = "status" if subresource == "status" else ""
         return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True, warn=warn)
 
+    async def _prepared(self, target: PathTarget, old: Object | None, subresource: Subresource) -> WriteWarnings:
+        """Return the function for the warnings of a write. A write of the status has no effect to prepare for."""
+        return await self._prepare_warnings(target.key, None if subresource == "status" else old)
+
     async def _written(
-        self, target: PathTarget, written: tuple[Object | None, Object], warnings: Sequence[str], options: WriteOptions
+        self,
+        target: PathTarget,
+        written: tuple[Object | None, Object],
+        warned: tuple[Sequence[str], WriteWarnings],
+        options: WriteOptions,
     ) -> WriteResult:
-        """Return the result of a write; `written` has the object before and after it."""
+        """Return the result of a write. `written` has the object before and after it.
+
+        `warned` has the warnings so far, and the function for those about the write.
+        """
         old, stored = written
-        advice = await self._write_warnings(old, stored, dry_run=options.dry_run) if self._write_warnings else ()
+        warnings, warn = warned
+        advice = await warn(old, stored, dry_run=options.dry_run)
         effect = [target.served.kind.without_effect] if old is None and target.served.kind.without_effect else []
         texts = list(dict.fromkeys((*warnings, *effect, *advice)))  # a finding about a pod may say what its review says
         return WriteResult(as_served(stored, target.served), texts, created=old is None)
+
+
+async def _no_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG001 - of WriteWarnings
+    return ()
+
+
+async def _without_warnings(key: Key, old: Object | None) -> WriteWarnings:  # noqa: ARG001 - of PrepareWarnings
+    return _no_warnings
 
 
 @contextmanager
