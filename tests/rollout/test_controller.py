@@ -14,6 +14,8 @@ from tests.rollout.controller_rig import POD, RolloutRig, run
 from headgate.resources.meta import Key
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import MIRROR, STICKY
+from headgate.rollout.controller import WRITE_S
+from headgate.rollout.state import REPORT_S
 from headgate.telemetry.counters.flows import Flow
 
 
@@ -413,6 +415,21 @@ def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_reque
     run(scenario)
 
 
+def test_the_status_says_when_counting_begins_and_later_that_requests_are_missing() -> None:
+    async def scenario(rig: RolloutRig) -> None:
+        key = await rig.create(website_canary())
+        async with rig.replica():
+            await asyncio.sleep(1)
+            assert "counting begins in " in message_of(await rig.status(key))
+            await asyncio.sleep(2 * REPORT_S + WRITE_S)
+            assert "no request to v2 has counted yet" in message_of(await rig.status(key))
+            revision = rig.store.revision
+            await asyncio.sleep(60)
+            assert rig.store.revision == revision, "a status without news is not written"
+
+    run(scenario)
+
+
 def test_a_group_of_a_user_is_not_taken_over() -> None:
     async def scenario(rig: RolloutRig) -> None:
         spec = {"matches": [{"name": "all", "pathRegex": "/"}]}
@@ -463,7 +480,7 @@ def test_without_requests_nothing_is_written(analysis: Mapping[str, Any] | None)
     async def scenario(rig: RolloutRig) -> None:
         key = await rig.create(website_canary(analysis=analysis))
         async with rig.replica():
-            await asyncio.sleep(10)
+            await asyncio.sleep(20)  # the message of the first seconds is replaced once
             before = (await rig.store.get(key))["metadata"]["resourceVersion"]
             await asyncio.sleep(3600)
             assert (await rig.store.get(key))["metadata"]["resourceVersion"] == before

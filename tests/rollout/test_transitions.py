@@ -70,6 +70,17 @@ def test_a_rollout_names_the_services_that_it_waits_for(analysis: Mapping[str, A
     assert "waiting until every proxy has the weights" in rollout.message
 
 
+def test_the_first_seconds_of_a_step_are_no_lack_of_requests(rollout: Rollout) -> None:
+    """The reports of the first 5 seconds are left out, and the first counts arrive in the next 5."""
+    assert rollout.message == "step 1 of 3, 10% to v2: counting begins in 5 s"
+    rollout.look(1)
+    assert rollout.message == "step 1 of 3, 10% to v2: counting begins in 4 s"
+    rollout.look(4)
+    assert rollout.message == "step 1 of 3, 10% to v2: counting has begun, proxies report within 5 s"
+    rollout.look(5)
+    assert "no request to v2 has counted yet" in rollout.message
+
+
 def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
     rollout.look(3600)
     assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 0)

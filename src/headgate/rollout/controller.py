@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 from msgspec import structs
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.envoy.stats_sink import CLUSTER_SECONDS
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, Relist, follow
@@ -42,7 +41,7 @@ from headgate.rollout.owned_split import (
 from headgate.rollout.plan import RolloutPlan
 from headgate.rollout.ready_endpoints import canary_is_ready, missing_services
 from headgate.rollout.root_services import RootServices
-from headgate.rollout.state import Facts, Pause, State, state_in
+from headgate.rollout.state import REPORT_S, Facts, Pause, State, state_in
 from headgate.rollout.status import Problem, call_body, canary_status, refused_status, unreadable_status
 from headgate.rollout.transitions import following
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
@@ -51,7 +50,6 @@ from headgate.telemetry.increments import Increments
 
 PAUSE_S = 0.1  # Seconds between two looks at least. It limits the writes while the known objects are stale.
 LOOK_S = 1.0  # Seconds between two looks at the counts.
-SETTLE_S = float(CLUSTER_SECONDS)  # Seconds of a step whose reports may have requests from before the step.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
 MOST_WRITES_PER_S = 20.0  # Writes per second of statuses in which only counts differ. Many Canaries share them.
 _StatusWith: TypeAlias = Callable[[Object, Problem, float], Mapping[str, Any]]
@@ -325,7 +323,7 @@ class RolloutController:
     def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: RolloutPlan, rollout: Rollout) -> Facts:
         split, now = stored.get(_split_key(key)), self._clock()
         taken, copies = self._increments.take(rollout.root), self._increments.take(rollout.copying, copies=True)
-        if now < rollout.state.since + SETTLE_S:
+        if now < rollout.state.since + REPORT_S:
             taken = copies = {}
         services = [backend.service for backend in plan.spec.backends]
         written = {service_name(service, key.namespace, self._domain): service for service in services}
@@ -366,7 +364,9 @@ class RolloutController:
         moved = rollout.state.has_moved(rollout.stored)
         is_stale = status_of(obj).get("observedGeneration") != generation_of(obj)
         due = rollout.written + max(WRITE_S, len(self._rollouts) / MOST_WRITES_PER_S)
-        if not (moved or is_stale or (rollout.state != rollout.stored and now >= due)):
+        state = rollout.state
+        is_other = state != rollout.stored or state.report_intervals(now) != state.report_intervals(rollout.written)
+        if not (moved or is_stale or (is_other and now >= due)):
             return
         status = canary_status(obj, plan, rollout.state, now)
         await self._ports.objects.update({**obj, "status": status}, subresource="status")

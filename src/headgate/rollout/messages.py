@@ -1,5 +1,6 @@
 """The sentences of a rollout for people: in its status, in Events and in `headgate rollout` (R108)."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from headgate import formatting
@@ -10,7 +11,7 @@ from headgate.resources.mesh.canary.types import StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
 from headgate.rollout.plan import RolloutPlan
-from headgate.rollout.state import BY_USER, LOST, WEBHOOK, Loss, Pause, Phase, State
+from headgate.rollout.state import BY_USER, LOST, REPORT_S, WEBHOOK, Loss, Pause, Phase, State
 from headgate.rollout.transitions import judgment
 from headgate.statistics.betting import Sample
 from headgate.statistics.intervals import rate_interval
@@ -99,6 +100,9 @@ def _missing(plan: RolloutPlan, analysis: Analysis, state: State, now: float, la
     if not requests and compared and plan.expected(state, compared):
         yield f"{plan.reference(state)} got {pluralize(compared, 'request')} in this step, and {analysis.canary} none yet"
         return
+    if not requests and (waiting := _counting(state, now)):
+        yield waiting
+        return
     if not requests:
         yield f"no request to {analysis.canary} has counted yet, and without requests nothing is decided"
         yield f"requests to {plan.spec.service} count, also those through a Gateway whose route has this backend"
@@ -123,6 +127,14 @@ def _missing(plan: RolloutPlan, analysis: Analysis, state: State, now: float, la
         yield "a dry run, which would promote now"
     elif hooks := plan.hooks(When.DURING):
         yield f"the evidence is complete, {_waiting_for(state, hooks)}"
+
+
+def _counting(state: State, now: float) -> str:
+    """Return when the first requests of a step count; empty once their reports must have arrived."""
+    intervals = state.report_intervals(now)
+    if intervals == 0:
+        return f"counting begins in {math.ceil(state.since + REPORT_S - now)} s"
+    return f"counting has begun, proxies report within {REPORT_S:g} s" if intervals == 1 else ""
 
 
 def _waiting_for(state: State, hooks: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, structs
 
+from headgate.envoy.stats_sink import CLUSTER_SECONDS
 from headgate.resources.meta import Object, Value, part
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Evidence
@@ -17,6 +18,8 @@ from headgate.statistics.betting import Block
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 
+REPORT_S = float(CLUSTER_SECONDS)
+"""Seconds of a step whose reports may have requests from before the step: they are left out."""
 WEBHOOK = "webhook"
 """How the cause begins when a webhook requested the rollback; the webhook's name follows."""
 LOST = "lost"
@@ -138,6 +141,13 @@ class State(Value, frozen=True, kw_only=True, rename="camel"):
     def is_counting(self) -> bool:
         """Whether requests are evidence: in a step whose weights every proxy has, until the rollout ends."""
         return self.since > 0 and self.phase in (Phase.PROGRESSING, Phase.PAUSED)
+
+    def report_intervals(self, now: float) -> int:
+        """Return how many report intervals of a step have passed, at most 2.
+
+        In the first interval nothing counts, and in the second one the first counts arrive.
+        """
+        return min(max(int((now - self.since) // REPORT_S), 0), 2) if self.is_counting else 2
 
     @property
     def milestone(self) -> tuple[object, ...]:
