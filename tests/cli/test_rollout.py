@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 from tests.cli.conftest import ServedMesh, ended
+from tests.make import objects
 from tests.make.rollouts import conditions_of, state_of
 from tests.rollout.canaries import ANALYSIS, website_canary
 
@@ -323,4 +324,11 @@ async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(served: 
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": message}
     conditions = [{**condition, "observedGeneration": 1}]
     await served.status(website_canary(), {**COUNTED, "conditions": conditions})
-    assert (await served.run("wait", "canary/website")).out == f"canary/website: {message}\n"
+    step = "step 1 of 3, 10%"
+    assert (await served.run("wait", "canary/website")).out == f"canary/website: {step}: {message}\n"
+
+    counted = "7 of 7 proxies have the configuration"
+    split = objects.split("website", {"v1": 9, "v2": 1})
+    await served.store.create(split)
+    await served.status(split, {"conditions": [{**conditions[0], "message": counted}]})
+    assert (await served.run("wait", "canary/website")).out == f"canary/website: {step}: {counted}\n"

@@ -21,7 +21,7 @@ from headgate.resources.gateway_api.gateway import CONTROLLER, OWN_CLASS
 from headgate.resources.gateway_api.routes import PROGRAMMED_AT_PARENT
 from headgate.resources.kind import Kind, ReadyBy
 from headgate.resources.meta import Object, generation_of, status_of
-from headgate.resources.registry import KINDS, find
+from headgate.resources.registry import CANARY, KINDS, TRAFFIC_SPLIT, find
 
 FIRST_ANSWER_S = (
     10.0  # The first response may take this long even if the timeout is shorter: the message needs the status.
@@ -92,6 +92,8 @@ def wait(
     obj, progress = asyncio.run(_wait(client, kind, (namespace, name), check, seconds))
     if progress.readiness is Readiness.FAILED:
         raise HeadgateError(f"{kind.kind} {namespace}/{name} failed: {progress.message}")
+    if (kind.group, kind.kind) == (CANARY.group, CANARY.kind):
+        progress = progress._replace(message=asyncio.run(_canary_message(client, obj, progress.message)))
     text = f"{kind.kind.lower()}/{name}: {progress.message}"
     answer(to_document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
 
@@ -269,6 +271,20 @@ async def _wait(
                 spinner.update(f"{title}: {progress.message}")
                 clock.reschedule(end)
     raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")
+
+
+async def _canary_message(client: Client, obj: Object, message: str) -> str:
+    """Return the step and share of a Canary, and how many proxies have its TrafficSplit, else `message`."""
+    name, namespace, status = obj["metadata"]["name"], obj["metadata"]["namespace"], status_of(obj)
+    try:
+        splits, _ = await client.items(TRAFFIC_SPLIT, namespace, fieldSelector=f"metadata.name={name}")
+    except HeadgateError:  # not every user may read TrafficSplits
+        splits = []
+    progress = _by_conditions(splits[0]) if splits else NO_ANSWER
+    if progress.readiness is Readiness.READY:
+        message = progress.message
+    step, count, share = (status.get(field) for field in ("step", "stepCount", "canaryShare"))
+    return f"step {step} of {count}, {share}: {message}" if step and count and share else message
 
 
 async def _class_problem(client: Client, obj: Object) -> str:
