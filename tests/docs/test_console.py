@@ -10,6 +10,7 @@ import pytest
 from tests.docs.console import ROOT, Session, blocks, differs
 
 from headgate.manifests.files import read
+from headgate.resources.registry import KINDS
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -91,3 +92,27 @@ def test_the_manifests_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
         (tmp_path / f"line-{block.line}.yaml").write_text(block.text)
     problems = [str(problem) for problem in read([tmp_path]).problems if manifests]
     assert [problem for problem in problems if "is not a kind that headgate knows" not in problem] == []
+
+
+_LIST = re.compile(r"kubectl get (\w+)(?: -n \S+)?")
+
+
+def shown_headers() -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield where a page shows the table of a kind of headgate, the columns there, and those of the kind."""
+    columns = {
+        name: [column.name.upper() for column in kind.columns if not column.wide]
+        for kind in KINDS
+        for name in (kind.plural, kind.names.singular)
+        if kind.is_of_mesh
+    }
+    for page in (ROOT / "README.md", *PAGES):
+        for step in (step for block in blocks(page) if block.language == "console" for step in block.steps()):
+            match = _LIST.fullmatch(step.command)
+            if match and match[1] in columns and step.shown:
+                yield f"{page.name}:{step.line}", re.split(r" {2,}", step.shown[0]), columns[match[1]]
+
+
+def test_tables_of_kinds_have_their_columns_also_in_examples_that_are_not_run() -> None:
+    shown = list(shown_headers())
+    assert any(where.startswith("first-canary.md") for where, *_ in shown)
+    assert [where for where, header, columns in shown if header != columns] == []

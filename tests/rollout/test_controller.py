@@ -425,7 +425,7 @@ def test_the_status_says_when_counting_begins_and_later_that_requests_are_missin
             assert "no request to v2 has counted yet" in message_of(await rig.status(key))
             revision = rig.store.revision
             await asyncio.sleep(60)
-            assert rig.store.revision == revision, "a status without news is not written"
+            assert rig.store.revision == revision, "an unchanged status is not written again"
 
     run(scenario)
 
