@@ -11,6 +11,7 @@ from tests.make.rollouts import message_of, state_of
 from tests.rollout.canaries import ANALYSIS, requests, website_canary
 from tests.rollout.controller_rig import POD, RolloutRig, run
 
+from headgate.envoy.stats_sink import CLUSTER_SECONDS
 from headgate.resources.meta import Key
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT
 from headgate.resources.smi.split_fields import MIRROR, STICKY
@@ -413,6 +414,10 @@ def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_reque
             assert (await rig.weights(), await rig.match()) == ({"v1": 9, "v2": 1}, None)
 
     run(scenario)
+
+
+def test_the_reports_that_are_left_out_are_those_of_one_interval_on_a_cluster() -> None:
+    assert REPORT_S == CLUSTER_SECONDS
 
 
 def test_the_status_says_when_counting_begins_and_later_that_requests_are_missing() -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, structs
 
-from headgate.envoy.stats_sink import CLUSTER_SECONDS
 from headgate.resources.meta import Object, Value, part
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Evidence
@@ -18,8 +17,11 @@ from headgate.statistics.betting import Block
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 
-REPORT_S = float(CLUSTER_SECONDS)
-"""Seconds of a step whose reports may have requests from before the step: they are left out."""
+REPORT_S = 5.0
+"""Seconds of a step whose reports may have requests from before the step: they are left out.
+
+It is `envoy.stats_sink.CLUSTER_SECONDS`, which commands can't import: they would load protobuf.
+"""
 WEBHOOK = "webhook"
 """How the cause begins when a webhook requested the rollback; the webhook's name follows."""
 LOST = "lost"
