@@ -486,7 +486,8 @@ def assert_healthy(mesh: RunningMesh) -> None:
         mesh.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
         mesh.event("Programmed", found["metadata"]["name"])
     texts = [f"{item['type']} {item['reason']}: {item['message']}" for item in mesh.get("events")["items"]]
-    assert not [text for text in texts if not text.startswith("Normal ") or "Resolved" in text]
+    unexpected = [text for text in texts if not text.startswith("Normal ") or "Resolved" in text]
+    assert not unexpected, unexpected
 
 
 def occupied(mesh: RunningMesh, namespace: str) -> socket.socket:

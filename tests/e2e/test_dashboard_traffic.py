@@ -175,6 +175,11 @@ async def test_a_canary_is_watched_from_its_first_evidence_to_its_promotion(book
     await expect(card).to_contain_text("Progressing")
     await expect(card).to_contain_text("step 1 of 3, 10% of the requests")
 
+    def counts_requests() -> bool:
+        message = message_of(versions.status())
+        return "counting has begun" in message or "no request to" in message
+
+    until(counts_requests, "requests of the step count")
     request = bookstore.request("web", 8080, namespace="released")
     bookstore.send(10, request)  # too few for a decision, so the evidence stays as it is
 
