@@ -499,8 +499,8 @@ def test_udp_urls_name_the_udp_port_of_a_gateway_and_not_the_tcp_port_with_its_n
 )
 def test_a_path_is_explained_as_browsers_send_it(explain: Callable[..., Any], written: str, sent: str) -> None:
     """`try` sends it so too."""
-    found = explain(f"http://website:8080{written}")
-    assert (found["url"], found["backends"][0]["statusCode"]) == (f"http://website:8080{sent}", 0)
+    explanation = explain(f"http://website:8080{written}")
+    assert (explanation["url"], explanation["backends"][0]["statusCode"]) == (f"http://website:8080{sent}", 0)
 
 
 def test_a_host_header_is_matched_and_does_not_change_the_destination(run: Run, tmp_path: Path) -> None:

@@ -228,13 +228,13 @@ def test_an_account_whose_pods_only_the_version_distinguishes_is_named_with_thes
 def test_each_source_of_the_rules_is_needed():
     calls = [record("shop/web", f"shop/{name}", port) for name in ("a", "b") for port in (80, 90)]
     calls.append(record("shop/web", "blue/a", 5000, "TCP"))
-    found = derive(calls)
-    assert [str(item.destination) for item in found.targets] == [
+    rules = derive(calls)
+    assert [str(item.destination) for item in rules.targets] == [
         "shop/web port 80 (HTTP)",
         "shop/web port 90 (HTTP)",
         "shop/web port 5000 (TCP)",
     ]
-    for item in found.targets:
+    for item in rules.targets:
         sources = item.manifest["spec"]["sources"]
         for left_out in sources:
             spec = {**item.manifest["spec"], "sources": [one for one in sources if one is not left_out]}
@@ -245,19 +245,19 @@ def test_an_account_with_calls_that_no_rule_can_allow_gets_no_rules_unless_they_
     plain = record("shop/web", "", plaintext_caller="192.0.2.1")
     other = record("shop/web", "shop/a", 0, "TCP")
     good = record("shop/web", "shop/b")
-    found = derive([plain, other, good])
-    assert (found.targets, found.left_out) == ([], {"shop/web": [plain, other]})
-    found = derive([plain, other, good], exclude=["192.0.2.1", "shop/a"])
-    assert not found.left_out
-    (only,) = found.targets
+    rules = derive([plain, other, good])
+    assert (rules.targets, rules.left_out) == ([], {"shop/web": [plain, other]})
+    rules = derive([plain, other, good], exclude=["192.0.2.1", "shop/a"])
+    assert not rules.left_out
+    (only,) = rules.targets
     assert (str(only.destination), only.allowed, only.refused) == ("shop/web port 80 (HTTP)", [good], [plain, other])
 
 
 def test_an_account_that_only_excluded_callers_call_is_closed_by_one_target_without_rules():
     calls = [record("shop/web", "shop/a", port) for port in (80, 90)]
-    found = derive(calls, exclude=["shop/a"], audit=True)
-    (only,) = found.targets
-    assert (only.refused, found.routes) == (calls, {"shop": []})
+    derived = derive(calls, exclude=["shop/a"], audit=True)
+    (only,) = derived.targets
+    assert (only.refused, derived.routes) == (calls, {"shop": []})
     assert only.manifest["metadata"]["annotations"] == {"headgate.dev/mode": "audit"}
     assert only.manifest["spec"] == {
         "destination": {"kind": "ServiceAccount", "name": "web"},
