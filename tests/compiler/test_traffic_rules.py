@@ -37,8 +37,8 @@ def record(destination: str, caller: str, port: int = 80, protocol: CallProtocol
 
 
 def account(identity: str) -> str:
-    found = parse_id(identity)
-    return f"{found.namespace}/{found.name}" if found else ""
+    parsed = parse_id(identity)
+    return f"{parsed.namespace}/{parsed.name}" if parsed else ""
 
 
 def outcomes(mesh):
