@@ -209,7 +209,9 @@ async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
         for line in range(3)[-(options.tail_lines or 3) :]:
             yield f"{key.name} line {line}\n".encode()
 
-    async def write_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> list[str]:
+    async def write_warnings(
+        old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
+    ) -> list[str]:
         return ["the Service does not exist yet"] if new and new["kind"] == "TrafficSplit" else []
 
     async def prepare_warnings(key: Key, old: Object | None) -> WriteWarnings:

@@ -10,7 +10,7 @@ import pytest
 from tests.admission.stored_view import shop_view
 from tests.admission.web_pod import OPTIONS
 from tests.cli.conftest import plane
-from tests.embedded_api import TOKEN, AsgiClient
+from tests.embedded_api import TOKEN, ApiResponse, AsgiClient
 from tests.make import objects
 from tests.make.sound_objects import path
 
@@ -62,6 +62,17 @@ class TwoHosts:
         """Send a write to the webhooks of the cluster, then to the API of the machine; return the answers of both."""
         return await self._reviewed(obj, old), await self._written(obj, old)
 
+    async def delete(self, stored: Object, policy: str) -> tuple[Answer, Answer]:
+        """Send a deletion of a stored object to the webhooks, then to the API of the machine; return the answers of both."""
+        options = {"propagationPolicy": policy}
+        request = {"uid": "1", "operation": "DELETE", "object": None, "oldObject": stored, "options": options}
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        response = (await self._cluster.call("POST", "/validate", body)).body["response"]
+        kind = find_written(stored["apiVersion"], stored["kind"])
+        assert kind
+        deleted = await self._machine.call("DELETE", f"{path(kind)}/{stored['metadata']['name']}", options)
+        return _answer(response.get("warnings", ()), response.get("status")), _with_warnings_of(deleted)
+
     async def _reviewed(self, obj: Object, old: Object | None) -> Answer:
         request = {"uid": "1", "operation": "UPDATE" if old else "CREATE", "object": obj, "oldObject": old}
         request |= {"namespace": obj["metadata"].get("namespace", "")}
@@ -78,8 +89,12 @@ class TwoHosts:
             found = await self._machine.call("PUT", f"{url}/{obj['metadata']['name']}", obj)
         else:
             found = await self._machine.call("POST", url, obj)
-        texts = [re.sub(r'^299 - "(.*)"$', r"\1", text).replace('\\"', '"') for text in found.header("warning")]
-        return _answer(texts, found.body if found.code >= 400 else None)
+        return _with_warnings_of(found)
+
+
+def _with_warnings_of(response: ApiResponse) -> Answer:
+    texts = [re.sub(r'^299 - "(.*)"$', r"\1", text).replace('\\"', '"') for text in response.header("warning")]
+    return _answer(texts, response.body if response.code >= 400 else None)
 
 
 def _answer(warnings: Any, status: Any) -> Answer:
@@ -239,3 +254,23 @@ async def test_both_hosts_warn_of_an_update_of_a_workload(hosts: TwoHosts) -> No
         cluster, machine = await hosts.write(new, old)
         assert machine == cluster
         assert machine.warnings or machine.refusal
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+async def test_the_warning_of_a_deletion_is_about_what_goes_with_it(hosts: TwoHosts, policy: str) -> None:
+    """With `--cascade=orphan` the TrafficSplit of a Canary stays, so its weights do not change."""
+    for number, name in enumerate(("website", "v1"), 1):
+        await hosts.store.create(objects.service(name, 8080, selector={"app": name}))
+        await hosts.store.create(objects.endpoint_slice(name, [f"127.9.9.{number}"], {"p8080": 8080}))
+    canary = await hosts.store.create(objects.canary("website", {"v1": 1}))
+    owner = {name: canary[name] for name in ("apiVersion", "kind")}
+    owner |= {name: canary["metadata"][name] for name in ("name", "uid")}
+    split = objects.split("website", {"v1": 1})
+    split["metadata"]["ownerReferences"] = [owner]
+    await hosts.live_state.wait_compiled(await hosts.store.create(split))
+    cluster, machine = await hosts.delete(canary, policy)
+    effect = (
+        "effect on requests and access: Service default/website:8080: all requests: all of them from default/v1:8080"
+        " to default/website:8080"
+    )
+    assert machine == cluster == Answer(() if policy == "Orphan" else (effect,))

@@ -19,7 +19,9 @@ from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 
 
-async def _without_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> tuple[str, ...]:
+async def _without_warnings(
+    old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
+) -> tuple[str, ...]:
     del old, new, dry_run
     return ()
 

@@ -53,10 +53,11 @@ OPTIONS = SidecarOptions(image="headgate:1", xds="headgate:1")
 SIDECARS = transparent_sidecars("labelled", OPTIONS)._replace(create=label)
 
 
-async def warn(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
+async def warn(old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False) -> Sequence[str]:
     if old or dry_run:
         weights = [obj and obj["spec"]["backends"][0]["weight"] for obj in (old, new)]
-        return [f"weight {weights[0]} -> {weights[1]}{', if it is not a dry run' if dry_run else ''}"]
+        parts = (", if it is not a dry run" if dry_run else "", ", without what it owns" if orphan else "")
+        return [f"weight {weights[0]} -> {weights[1]}{''.join(parts)}"]
     if not new or new["kind"] != "TrafficSplit":
         return []
     return [f"spec.service: Service {new['metadata']['namespace']}/{new['spec']['service']} not found"]
@@ -346,6 +347,15 @@ async def test_a_review_of_an_update_or_a_deletion_compares_with_the_stored_obje
     deletion = {"operation": "DELETE", "object": None, "oldObject": SPLIT}
     _, deleted = await call(app, "/validate", review(SPLIT, **deletion, dryRun=True))
     assert deleted["response"]["warnings"] == ["weight 1 -> None, if it is not a dry run"]
+    for options, kept in (
+        ({"propagationPolicy": "Orphan"}, True),
+        ({"orphanDependents": True}, True),
+        ({"propagationPolicy": "Background", "orphanDependents": None}, False),
+        ({"propagationPolicy": None}, False),
+        (None, False),
+    ):
+        _, deleted = await call(app, "/validate", review(SPLIT, **deletion, options=options))
+        assert deleted["response"]["warnings"] == [f"weight 1 -> None{', without what it owns' if kept else ''}"]
     _, unreadable = await call(app, "/validate", review(SPLIT, **{**deletion, "oldObject": {"kind": "TrafficSplit"}}))
     assert unreadable["response"] == {"uid": "123", "allowed": True}
     collector = {"username": "system:serviceaccount:kube-system:namespace-controller"}
@@ -356,7 +366,7 @@ async def test_a_review_of_an_update_or_a_deletion_compares_with_the_stored_obje
 async def test_a_service_gets_warnings_and_is_never_denied() -> None:
     """Kubernetes validates Services; headgate reports what has no effect."""
 
-    async def about(_old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:
+    async def about(_old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False) -> Sequence[str]:
         assert new
         assert not dry_run
         return [f"about {new['metadata']['name']}"]

@@ -42,6 +42,8 @@ LARGEST_CONVERSION = 32 * 1024 * 1024
 _MOST_LARGE_BODIES = (
     4  # clients of webhooks are not authenticated: with as many long bodies at a time they fill the memory
 )
+ORPHAN = "Orphan"
+"""The propagationPolicy of a deletion that keeps the objects that the deleted one owns."""
 _SERVICE = ("v1", "Service")
 _SHARED_GROUPS = (GATEWAY, EXPERIMENTAL)
 """The groups of which other controllers implement further kinds, or kinds of later releases."""
@@ -52,6 +54,16 @@ class _User(Input, frozen=True, kw_only=True):
     username: str = ""
 
 
+class _DeleteOptions(Input, frozen=True, kw_only=True):
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+
+    @property
+    def orphan(self) -> bool:
+        """Whether the objects that the deleted one owns stay: `kubectl delete --cascade=orphan`."""
+        return self.propagation_policy == ORPHAN or bool(self.orphan_dependents)
+
+
 class _Request(Input, frozen=True, kw_only=True):
     uid: str
     operation: str = ""
@@ -60,6 +72,7 @@ class _Request(Input, frozen=True, kw_only=True):
     old_object: Object | None = None
     dry_run: bool = False
     user_info: _User = _User()
+    options: _DeleteOptions | None = None
 
 
 class _Review(Input, frozen=True, kw_only=True):
@@ -81,10 +94,13 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
 class WriteWarnings(Protocol):
     """A function that returns warnings about a write, its effect last.
 
-    `old` is None if the write creates an object, `new` is None if it deletes one.
+    `old` is None if the write creates an object, `new` is None if it deletes one. With `orphan`, the deletion keeps the
+    objects that the deleted one owns.
     """
 
-    def __call__(self, old: Object | None, new: Object | None, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
+    def __call__(
+        self, old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
+    ) -> Awaitable[Sequence[str]]: ...
 
 
 class Reviews(NamedTuple):
@@ -214,7 +230,8 @@ class _Handlers:
         old = _stored(request)
         if old is None or request.user_info.username.startswith(_CONTROLLERS):
             return {}
-        return _warnings(await self._reviews.warn(old, None, dry_run=request.dry_run))
+        orphan = request.options is not None and request.options.orphan
+        return _warnings(await self._reviews.warn(old, None, dry_run=request.dry_run, orphan=orphan))
 
     def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
         new, before = without_nulls(obj), without_nulls(old or {})

@@ -100,7 +100,13 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             await serve(server, listener)
 
 
-async def _no_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG001 - of WriteWarnings
+async def _no_warnings(
+    old: Object | None,  # noqa: ARG001 - of WriteWarnings
+    new: Object | None,  # noqa: ARG001
+    *,
+    dry_run: bool,  # noqa: ARG001
+    orphan: bool = False,  # noqa: ARG001
+) -> Sequence[str]:
     return ()
 
 

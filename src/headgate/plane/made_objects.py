@@ -22,15 +22,19 @@ _NAMESPACE = "Namespace"
 
 
 async def made_objects(
-    store: Reader, before: Snapshot, written: Sequence[Object], deleted: Collection[Key], canaries: tuple[Makes, str]
+    store: Reader,
+    before: Snapshot,
+    change: tuple[Sequence[Object], Collection[Key], Collection[Key]],
+    canaries: tuple[Makes, str],
 ) -> Made:
     """Return what follows from writes and deletions. `before` has the objects without them.
 
+    `change` has the written objects, the deleted ones, and those of them with which the objects that they own are deleted.
     `canaries` has the function of Canaries and the DNS domain of Services.
     """
-    makes, domain = canaries
+    (written, deleted, owners), (makes, domain) = change, canaries
     after = with_objects(before, {**{key_of(obj): obj for obj in written}, **dict.fromkeys(deleted)})
-    following: dict[Key, tuple[Key, Object | None]] = dict(_deleted_with(before, deleted))
+    following: dict[Key, tuple[Key, Object | None]] = dict(_deleted_with(before, owners))
     makers = {key_of(obj): obj for obj in written if _is_canary(key_of(obj))}
     for key in (*map(key_of, written), *deleted):  # a Canary writes an object again that another client changes
         if (owner := _canary_of(before, key)) and owner not in (*makers, *following, *deleted):

@@ -38,11 +38,15 @@ class PredictedControllers(NamedTuple):
 
 
 class PredictedWrites(NamedTuple):
-    """Objects that are written as they are stored then, workloads with pod templates, and objects that are deleted."""
+    """Objects that are written as they are stored then, workloads with pod templates, and objects that are deleted.
+
+    With `orphan`, the objects that a deleted one owns stay: `kubectl delete --cascade=orphan`.
+    """
 
     written: Sequence[Object] = ()
     deleted: Collection[Key] = ()
     workloads: Workloads = Workloads()
+    orphan: bool = False
 
 
 class Prediction(NamedTuple):
@@ -62,7 +66,8 @@ async def predict(
 ) -> Prediction:
     """Return the objects after a change. `before` has the objects without it, and `domain` is the DNS domain of Services."""
     deleted = [key for key in change.deleted if not _is_created_again(before, key, change)]
-    made = await made_objects(store, before, change.written, deleted, (controllers.canaries, domain))
+    owners = () if change.orphan else deleted
+    made = await made_objects(store, before, (change.written, deleted, owners), (controllers.canaries, domain))
     objects = {key: obj for key, (_, obj) in made.items()} | {key_of(obj): obj for obj in change.written}
     after = _with_addresses(before, with_objects(before, {**objects, **dict.fromkeys(deleted)}))
     changed = {*objects, *deleted}

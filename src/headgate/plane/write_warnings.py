@@ -53,45 +53,53 @@ def _is_followed(key: Key, old: Object | None) -> bool:
 
 
 async def warnings_after_write(
-    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool, before: Snapshot | None = None
+    live_state: LiveState,
+    old: Object | None,
+    new: Object | None,
+    *,
+    dry_run: bool,
+    orphan: bool = False,
+    before: Snapshot | None = None,
 ) -> Sequence[str]:
     """Return warnings about a write that is done, or about a dry run (R22).
 
-    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. `before` is
-    the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
+    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. With `orphan`,
+    the deletion keeps the objects that it owns. `before` is the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
     `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
     """
     if dry_run:
         await live_state.feed.wait_until_current()
-        return await _previewed(live_state, _Write(old, new, dry_run=True), None)
+        return await _previewed(live_state, _Write(old, new, dry_run=True, orphan=orphan), None)
     findings = await _findings_after(live_state, new) if new else ()
-    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True), EFFECT_S, before)]
+    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True, orphan=orphan), EFFECT_S, before)]
 
 
 async def warnings_before_write(
-    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool
+    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
 ) -> Sequence[str]:
     """Return warnings about a write that is not done yet, based on the feed's snapshot.
 
+    With `orphan`, a deletion keeps the objects that the deleted one owns.
     They are missing if the compilation takes longer than `PREVIEW_S` seconds, for a deletion if all takes longer than
     `DELETION_S`.
     """
     if new is None:
         try:
             async with asyncio.timeout(DELETION_S):
-                return await _previewed(live_state, _Write(old, None, dry_run=dry_run), None)
+                return await _previewed(live_state, _Write(old, None, dry_run=dry_run, orphan=orphan), None)
         except TimeoutError:
             return ()
     return await _previewed(live_state, _Write(old, new, dry_run=dry_run), PREVIEW_S)
 
 
 class _Write(NamedTuple):
-    """An object before and after a write, and whether the write `is_done`."""
+    """An object before and after a write, and whether the write `is_done`. With `orphan`, what it owns is not deleted with it."""
 
     old: Object | None
     new: Object | None
     dry_run: bool = False
     is_done: bool = False
+    orphan: bool = False
 
     @property
     def key(self) -> Key:
@@ -169,7 +177,7 @@ async def _previewed(
 
 async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> Prediction:
     """Return the objects after a write, with those that controllers make of it."""
-    change = PredictedWrites([write.new]) if write.new else PredictedWrites(deleted=[write.key])
+    change = PredictedWrites([write.new]) if write.new else PredictedWrites(deleted=[write.key], orphan=write.orphan)
     return await predict(live_state.store, before, change, live_state.controllers, live_state.loop.settings.domain)
 
 

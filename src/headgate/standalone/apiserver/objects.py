@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.api.request_body import check_depth
 from headgate.api.status import ApiError, apply_conflict, from_error, invalid
-from headgate.api.webhooks import WriteWarnings
+from headgate.api.webhooks import ORPHAN, WriteWarnings
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
 from headgate.merge.server_side_apply import ApplyConflicts, tracked_apply
@@ -19,7 +19,7 @@ from headgate.resources.schema.builders import Schema
 from headgate.resources.schema.catalog import schema_of
 from headgate.resources.schema.check import check_schema
 from headgate.resources.versions import as_version, with_metadata_name
-from headgate.standalone.store.foreground import requested
+from headgate.standalone.store.foreground import FOREGROUND, requested
 from headgate.standalone.store.memory import MemoryStore, Warn
 
 Mutation: TypeAlias = Callable[[Object], Object]
@@ -161,20 +161,24 @@ class Objects:
 
     async def delete(self, target: PathTarget, options: Mapping[str, Any], *, dry_run: bool) -> Deletion:
         """Delete an object."""
-        limits = options.get("preconditions") or {}
+        limits, policy = options.get("preconditions") or {}, options.get("propagationPolicy")
+        orphan = policy == ORPHAN or options.get("orphanDependents") is True
         with _as_api_errors(target):
-            if options.get("propagationPolicy") == "Foreground" and not dry_run:
+            stored = await self.store.get(target.key)
+            warn = await self._prepare_warnings(target.key, stored)
+            if policy == "Foreground" and not dry_run:
                 limits = await self._delete_dependents_first(target.key, limits)
-            warn = await self._prepare_warnings(target.key, await self.store.get(target.key))
             last = await self.store.delete(
                 target.key,
                 uid=limits.get("uid") or "",
                 resource_version=limits.get("resourceVersion") or "",
-                orphan=options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True,
+                orphan=orphan,
                 dry_run=dry_run,
             )
         waits = bool(last["metadata"].get("deletionTimestamp"))
-        advice = () if waits else await warn(last, None, dry_run=dry_run)
+        # In the foreground, the objects that it owns are deleted already, though it may wait for them.
+        is_deleted = not waits or set(last["metadata"].get("finalizers") or ()) == {FOREGROUND}
+        advice = await warn(stored, None, dry_run=dry_run, orphan=orphan) if is_deleted else ()
         return Deletion(as_served(last, target.served), advice, waits)
 
     async def _delete_dependents_first(self, key: Key, limits: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -229,7 +233,13 @@ class Objects:
         return WriteResult(as_served(stored, target.served), texts, created=old is None)
 
 
-async def _no_warnings(old: Object | None, new: Object | None, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG001 - of WriteWarnings
+async def _no_warnings(
+    old: Object | None,  # noqa: ARG001 - of WriteWarnings
+    new: Object | None,  # noqa: ARG001
+    *,
+    dry_run: bool,  # noqa: ARG001
+    orphan: bool = False,  # noqa: ARG001
+) -> Sequence[str]:
     return ()
 
 
