@@ -10,7 +10,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec import structs
+from tests.make import objects
 
+from headgate.admission.injection import TRANSPARENT
 from headgate.cli import senders
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.probe import Batch, ProbeProgress, ProbeRequest, Tally
@@ -19,7 +22,9 @@ from headgate.cli.try_target import TryPort
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
-from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyStatus
+from headgate.resources.core.pod_metadata import SIDECAR
+from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyProcess, ProxyStatus
+from headgate.resources.meta import Object
 from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
@@ -46,10 +51,14 @@ def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", workloads: tupl
 
 
 class Inspected:
-    """An inspect API with some proxies."""
+    """An inspect API with some proxies. Its API server answers each request with a pod that has a transparent sidecar."""
 
     def __init__(self, *proxies: Proxy) -> None:
         self._proxies = proxies
+        self.client = self
+
+    async def get(self, _path: str) -> Object:
+        return objects.pod("web", annotations={SIDECAR: TRANSPARENT})
 
     async def proxies(self, namespace: str) -> Sequence[Proxy]:
         assert namespace == "shop"
@@ -73,6 +82,16 @@ async def test_the_first_connected_sidecar_of_a_client_sends(kind: CallerKind) -
     identity = "spiffe://mesh/b-1"
     assert sender == Sender(name="Pod shop/b-1", identity=identity, namespace="shop", pod="b-1", by_address=True)
     assert (await any_sidecar(proxies, "shop")).pod == "a"
+
+
+async def test_a_transparent_sidecar_on_this_machine_sends_to_the_address_of_the_service(tmp_path: Path) -> None:
+    """With `--network pod`, sidecars have no routes by host, whoever chose them."""
+    (tmp_path / "probe").touch()
+    process = ProxyProcess(pid=1, probe=str(tmp_path / "probe"))
+    here = inspected(structs.replace(proxy("a"), status=structs.replace(proxy("a").status, process=process)))
+    caller = Caller(kind="Pod", namespace="shop", name="a")
+    for sender in (await any_sidecar(here, "shop"), await sidecar(here, caller)):
+        assert (sender.socket, sender.by_address) == (tmp_path / "probe", True)
 
 
 async def test_a_client_without_a_connected_sidecar_is_an_error_with_the_reason() -> None:

@@ -10,6 +10,10 @@ import pytest
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
+from headgate.cli import try_command
+from headgate.cli.senders import Sender
+from headgate.resources.registry import key_of
+
 Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[str]]]
 
 
@@ -130,6 +134,55 @@ async def test_method_headers_and_body_are_sent(served: ServedMesh, proxy: Serve
     assert requests[0].startswith("POST http://website/ HTTP/1.1\r\n")
     assert "\r\nX-User: a b\r\n" in requests[0]
     assert requests[0].endswith("\r\n\r\nhäh")
+
+
+async def test_a_host_header_of_the_urls_host_is_sent_once(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
+    async with proxy([response("v1")]) as requests:
+        assert (await served.run("try", "website:8080", "--number", "1", "-H", "hOST: Website:8080")).code == 0
+    assert requests[0].lower().count("\r\nhost: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "mistake"),
+    [
+        (["Host: shop.example"], "the gateway is an HTTP proxy for its clients"),
+        (["HOST: a", "host: b"], "several Host headers"),
+        (["Host: a b"], "'a b' is no valid Host"),
+        (["Host:"], "'' is no valid Host"),
+    ],
+)
+async def test_a_host_that_the_proxy_would_replace_is_an_error_before_any_request(
+    served: ServedMesh, proxy: Serve, headers: list[str], mistake: str
+) -> None:
+    await split_of(served, {"v1": 1})
+    async with proxy([response("v1")]) as requests:
+        ran = await served.run("try", "website", *(word for header in headers for word in ("-H", header)))
+    assert (ran.code, requests) == (2, [])
+    assert mistake in ran.err
+
+
+async def test_a_transparent_sidecar_gets_the_host_and_the_address_of_the_service(
+    served: ServedMesh, proxy: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host decides about routes, and the URL about the Service, as for `curl -H 'Host: ...'` in such a pod."""
+    await split_of(served, {"v1": 1, "v2": 0})
+    await served.store.create(objects.http_route_group("shop", {"shop": {"headers": [{"host": "shop\\.example"}]}}))
+    await served.store.create(objects.split("website", {"v2": 1}, name="a-shop", matches=["shop"]))
+    service = await served.store.get(key_of(objects.service("website", 8080)))
+    await served.store.update({**service, "spec": {**service["spec"], "clusterIP": "127.9.9.9"}})
+
+    async def local_gateway(_client: object, _state: object) -> Sender:
+        return Sender(served.probe, by_address=True)
+
+    monkeypatch.setattr(try_command, "local_gateway", local_gateway)
+    async with proxy([response("v2")]) as requests:
+        ran = await served.run("try", "website:8080/a?b=c", "--number", "2", "-H", "Host: shop.example")
+    assert ran.code == 0, ran.err
+    assert "TrafficSplit default/a-shop" in ran.out
+    assert requests[0].startswith("GET http://shop.example/a?b=c HTTP/1.1\r\n")
+    assert "\r\nhost: shop.example\r\n" in requests[0]
+    assert "\r\nx-headgate-address: 127.9.9.9:8080\r\n" in requests[0]
 
 
 async def test_closed_connections_are_replaced(served: ServedMesh, proxy: Serve) -> None:

@@ -63,10 +63,7 @@ async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
             " --from"
         )
-    sender = _first_usable(every, about)
-    if sender.socket:
-        return sender._replace(by_address=await _is_transparent(inspect_client.client, sender))
-    return sender
+    return await _first_usable(inspect_client.client, every, about)
 
 
 async def _is_transparent(client: Client, sender: Sender) -> bool:
@@ -83,10 +80,10 @@ async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
             f"no pod of the namespace {namespace} has a sidecar that can send the requests; name a client of another"
             " namespace by --from KIND/NAME -n NAME"
         )
-    return _first_usable(every, f"the namespace {namespace}")
+    return await _first_usable(inspect_client.client, every, f"the namespace {namespace}")
 
 
-def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
+async def _first_usable(client: Client, proxies: Sequence[Proxy], about: str) -> Sender:
     for proxy in sorted(proxies, key=lambda proxy: proxy.metadata.name):
         process, certificate = proxy.status.process, proxy.status.certificate
         sender = Sender(
@@ -95,7 +92,7 @@ def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
             namespace=proxy.metadata.namespace,
         )
         if process and process.pid and Path(process.probe).exists():
-            return sender._replace(socket=Path(process.probe))
+            return sender._replace(socket=Path(process.probe), by_address=await _is_transparent(client, sender))
         if process is None and proxy.status.connection_time:
             return sender._replace(pod=proxy.metadata.name, by_address=True)
     reasons = "; ".join(

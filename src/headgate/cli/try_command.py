@@ -19,10 +19,10 @@ from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stderr, stdout, usage_error
 from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
-from headgate.cli.request_arguments import Headers, parse_headers, parse_method
+from headgate.cli.request_arguments import FIXED, HOST, Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
-from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url, without_localhost
+from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url, with_host_header, without_localhost
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -115,10 +115,11 @@ def try_(
     target, seconds = parse_url(url), duration(timeout, "--timeout")
     if not seconds:
         raise usage_error("must be longer than 0s", option="--timeout")
+    target, headers = with_host_header(target, parse_headers(header or (), fixed=FIXED - {HOST}))
     sent = ProbeRequest(
         method=parse_method(request or ("POST" if data else "GET")),
         url=target.sent,
-        headers=(("host", urlsplit(target.sent).netloc), *parse_headers(header or ())),
+        headers=((HOST, target.authority), *headers),
         body=data.encode(),
         timeout=seconds,
     )
@@ -144,9 +145,7 @@ async def _run(
     gateway = None if caller else await local_gateway(client, here.state)
     if gateway:
         target = await without_localhost(inspect_client, target)
-        host = ("host", urlsplit(target.sent).netloc)
-        headers = (host, *batch.request.headers[1:])
-        batch = structs.replace(batch, request=structs.replace(batch.request, url=target.sent, headers=headers))
+        batch = _addressed(batch, target.sent)
     sender = gateway or (await sidecar(inspect_client, caller) if caller else None)
     where = await find_service_port(client, target, sender.namespace if sender else here.namespace)
     if sender is None:
@@ -155,19 +154,40 @@ async def _run(
     if sender.pod:
         caller = Caller(kind="Pod", namespace=sender.namespace, name=sender.pod)
     sent = batch.request
+    hosts = [(HOST, target.host_header)] if target.host_header else []
     request = RequestSpec(
         url=sent.url,
         method=sent.method,
-        headers=sent.headers[1:],
+        headers=(*hosts, *sent.headers[1:]),
         caller=f"{caller.kind}/{caller.name}" if caller else "",
         namespace=sender.namespace,
     )
+    if target.host_header:
+        batch = _with_host(batch, target, sender)
     want = await _expected(inspect_client, request, where)
     begun = time.monotonic()
     with _bar() as progress:
         task = progress.add_task("", total=batch.number)
         tally = await send(client, sender, batch, where, lambda done: progress.update(task, completed=done))
     return compare(want, tally, time.monotonic() - begun, sender)
+
+
+def _addressed(batch: Batch, url: str) -> Batch:
+    """Return a batch with another URL, whose host is the Host header, which is the first one."""
+    headers = ((HOST, urlsplit(url).netloc), *batch.request.headers[1:])
+    return structs.replace(batch, request=structs.replace(batch.request, url=url, headers=headers))
+
+
+def _with_host(batch: Batch, target: TriedUrl, sender: Sender) -> Batch:
+    """Return a batch with the Host header of a target. Raises BadParameter for a sender that finds the Service by the URL's host."""
+    if sender.by_address:
+        return _addressed(batch, urlsplit(target.sent)._replace(netloc=target.host_header).geturl())
+    raise usage_error(
+        f"{sender.name} is an HTTP proxy for its clients, which writes the URL's host into Host; write"
+        f" {target.host_header!r} into the URL if it is the name of a Service, or send from a client with a transparent"
+        " sidecar: --from on a cluster, or with `headgate up --network pod`",
+        option="-H",
+    )
 
 
 async def _expected(inspect_client: InspectClient, request: RequestSpec, where: TryPort) -> ExpectedShares:

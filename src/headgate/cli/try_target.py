@@ -1,6 +1,7 @@
 """The Service port to which `headgate try` sends requests."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -8,7 +9,8 @@ import msgspec
 
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import usage_error
-from headgate.cli.request_arguments import encoded_url
+from headgate.cli.probe import Header
+from headgate.cli.request_arguments import HOST, encoded_url
 from headgate.cli.shares import DOMAIN
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.services import HEADLESS
@@ -21,13 +23,24 @@ from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE
 from headgate.resources.request_spec import RequestSpec
 
+_AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]+)?")
+
 
 class TriedUrl(NamedTuple):
-    """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy."""
+    """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy.
+
+    `host_header` is what routes match instead of the URL's host; empty for the URL's host.
+    """
 
     host: str
     port: int | None
     sent: str
+    host_header: str = ""
+
+    @property
+    def authority(self) -> str:
+        """The host and port of the URL."""
+        return urlsplit(self.sent).netloc
 
 
 class TryPort(NamedTuple):
@@ -62,6 +75,19 @@ def parse_url(text: str) -> TriedUrl:
     return TriedUrl(host, port, f"http://{authority}{parts.path or '/'}{query}")
 
 
+def with_host_header(target: TriedUrl, headers: Sequence[Header]) -> tuple[TriedUrl, tuple[Header, ...]]:
+    """Move the Host header from the headers to the target, as curl does. Raises BadParameter for several and for an invalid one."""
+    hosts = [value for name, value in headers if name.lower() == HOST]
+    if len(hosts) > 1:
+        raise usage_error("the request has several Host headers; write one", option="-H")
+    for host in hosts:
+        if not _AUTHORITY.fullmatch(host):
+            raise usage_error(f"{host!r} is no valid Host; write a name, with or without a port", option="-H")
+        if host.lower() != target.authority:
+            target = target._replace(host_header=host)
+    return target, tuple((name, value) for name, value in headers if name.lower() != HOST)
+
+
 async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> TriedUrl:
     """Return a target with the Service's own name instead of one below `.localhost`, which the proxy of `try` does not serve."""
     if not is_name(target.host):
@@ -71,7 +97,8 @@ async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> 
         return target
     namespace, name = explanation.service.split("/")
     host, port = f"{name}.{namespace}", explanation.port
-    return TriedUrl(host, port, urlsplit(target.sent)._replace(netloc=f"{host}:{port}").geturl())
+    sent = urlsplit(target.sent)._replace(netloc=f"{host}:{port}").geturl()
+    return target._replace(host=host, port=port, sent=sent)
 
 
 async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryPort:
