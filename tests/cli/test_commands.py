@@ -68,7 +68,7 @@ def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp
         (["check", ".", "-o", "jsn"], "'-o' / '--output': 'jsn' is not one of 'table', 'json', 'yaml'"),
         (["try", "website", "-H", "no colon"], "write 'name: value'"),
         (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
-        (["try", "website", "-H", "Host: other"], "Host is computed from the URL"),
+        (["try", "website", "-H", "Content-Length: 3"], "Content-Length is computed from the URL"),
         (["try", "website", "-X", "GET /"], "not a supported method"),
         (["--nonsense"], "No such option: --nonsense"),
         (["try", "website", "--number", "many"], "'many' is not a whole number."),

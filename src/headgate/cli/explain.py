@@ -17,7 +17,7 @@ from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient, answer_of
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
-from headgate.cli.request_arguments import CONNECTION, FIXED, HOST, Headers, encoded_url, parse_headers, parse_method
+from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, encoded_url, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.routing import Protocol
 from headgate.options import GivenOptions
@@ -167,7 +167,7 @@ def _read_request(what: Sequence[str], headers: Sequence[str], sent: RequestSpec
         sent,
         url=encoded_url(url),
         method=parse_method(before[0] if before else "GET"),
-        headers=parse_headers(headers, fixed=FIXED - {CONNECTION, HOST}),
+        headers=parse_headers(headers, fixed=FIXED - {CONNECTION}),
     )
     try:
         check(request)

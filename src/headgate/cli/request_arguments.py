@@ -15,7 +15,7 @@ _BEFORE_PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?[^/?#]*")
 _SAFE = "/?%:@!$&'()*+,;=~[]#"
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 CONNECTION, HOST = "connection", "host"
-FIXED = frozenset((HOST, "content-length", "transfer-encoding", CONNECTION))
+FIXED = frozenset(("content-length", "transfer-encoding", CONNECTION))
 
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 

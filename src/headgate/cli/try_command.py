@@ -19,7 +19,7 @@ from headgate.cli.completion import callers
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stderr, stdout, usage_error
 from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
-from headgate.cli.request_arguments import FIXED, HOST, Headers, parse_headers, parse_method
+from headgate.cli.request_arguments import HOST, Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
 from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url, with_host_header, without_localhost
@@ -115,7 +115,7 @@ def try_(
     target, seconds = parse_url(url), duration(timeout, "--timeout")
     if not seconds:
         raise usage_error("must be longer than 0s", option="--timeout")
-    target, headers = with_host_header(target, parse_headers(header or (), fixed=FIXED - {HOST}))
+    target, headers = with_host_header(target, parse_headers(header or ()))
     sent = ProbeRequest(
         method=parse_method(request or ("POST" if data else "GET")),
         url=target.sent,
