@@ -63,13 +63,15 @@ async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
             f"found no sidecar of {about}, so no request can be sent from it; give its namespace with -n, or omit"
             " --from"
         )
-    return await _first_usable(inspect_client.client, every, about)
+    return await _with_mode(inspect_client.client, _first_usable(every, about))
 
 
-async def _is_transparent(client: Client, sender: Sender) -> bool:
-    """Return whether a sidecar on this machine is transparent: with `--network pod`, except for pods with hostNetwork."""
+async def _with_mode(client: Client, sender: Sender) -> Sender:
+    """Return a sidecar with its mode. On this machine it is transparent with `--network pod`, except for pods with hostNetwork."""
+    if not sender.socket:
+        return sender
     pod = await client.get(path_of(POD, sender.namespace, sender.name.rpartition("/")[2]))
-    return sidecar_mode(pod) == TRANSPARENT
+    return sender._replace(by_address=sidecar_mode(pod) == TRANSPARENT)
 
 
 async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
@@ -80,10 +82,10 @@ async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
             f"no pod of the namespace {namespace} has a sidecar that can send the requests; name a client of another"
             " namespace by --from KIND/NAME -n NAME"
         )
-    return await _first_usable(inspect_client.client, every, f"the namespace {namespace}")
+    return await _with_mode(inspect_client.client, _first_usable(every, f"the namespace {namespace}"))
 
 
-async def _first_usable(client: Client, proxies: Sequence[Proxy], about: str) -> Sender:
+def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
     for proxy in sorted(proxies, key=lambda proxy: proxy.metadata.name):
         process, certificate = proxy.status.process, proxy.status.certificate
         sender = Sender(
@@ -92,7 +94,7 @@ async def _first_usable(client: Client, proxies: Sequence[Proxy], about: str) ->
             namespace=proxy.metadata.namespace,
         )
         if process and process.pid and Path(process.probe).exists():
-            return sender._replace(socket=Path(process.probe), by_address=await _is_transparent(client, sender))
+            return sender._replace(socket=Path(process.probe))
         if process is None and proxy.status.connection_time:
             return sender._replace(pod=proxy.metadata.name, by_address=True)
     reasons = "; ".join(

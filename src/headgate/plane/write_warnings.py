@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from headgate.compiler.reasons import Reason
@@ -27,82 +26,21 @@ EFFECT_S = 1.0  # seconds that a write may wait for its effect, if the machine i
 log = logging.getLogger(__name__)
 
 
-async def prepare_warnings(
-    live_state: LiveState, key: Key, old: Object | None
-) -> Callable[..., Awaitable[Sequence[str]]]:
-    """Return the function of `headgate.api.webhooks.WriteWarnings` for a write that follows. `old` is the stored object.
+class Write(NamedTuple):
+    """An object before and after a write: `old` is None if the write creates it, `new` if the write deletes it.
 
-    Controllers of this process may react before the warnings are computed. If they write what routes requests, the effect is computed
-    from the snapshot before the write.
+    With `orphan`, the deletion keeps the objects that it owns.
     """
-    before = None
-    if _is_followed(key, old):
-        try:
-            async with asyncio.timeout(EFFECT_S):
-                await live_state.feed.wait_until_current()
-                before = live_state.feed.snapshot.get()
-        except TimeoutError:
-            pass  # the effect is computed from the snapshot after the write
-    return partial(warnings_after_write, live_state, before=before)
-
-
-def _is_followed(key: Key, old: Object | None) -> bool:
-    """Return whether a controller writes other objects at once: splits of Canaries, EndpointSlices of changed Services."""
-    kind = key.group, key.kind
-    return kind == (CANARY.group, CANARY.kind) or (old is not None and kind == (SERVICE.group, SERVICE.kind))
-
-
-async def warnings_after_write(
-    live_state: LiveState,
-    old: Object | None,
-    new: Object | None,
-    *,
-    dry_run: bool,
-    orphan: bool = False,
-    before: Snapshot | None = None,
-) -> Sequence[str]:
-    """Return warnings about a write that is done, or about a dry run (R22).
-
-    `old` is the object before a write, None if the write creates it; `new` is None if the write deletes it. With `orphan`,
-    the deletion keeps the objects that it owns. `before` is the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
-    `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
-    """
-    if dry_run:
-        await live_state.feed.wait_until_current()
-        return await _previewed(live_state, _Write(old, new, dry_run=True, orphan=orphan), None)
-    findings = await _findings_after(live_state, new) if new else ()
-    return [*findings, *await _previewed(live_state, _Write(old, new, is_done=True, orphan=orphan), EFFECT_S, before)]
-
-
-async def warnings_before_write(
-    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
-) -> Sequence[str]:
-    """Return warnings about a write that is not done yet, based on the feed's snapshot.
-
-    With `orphan`, a deletion keeps the objects that the deleted one owns.
-    They are missing if the compilation takes longer than `PREVIEW_S` seconds, for a deletion if all takes longer than
-    `DELETION_S`.
-    """
-    if new is None:
-        try:
-            async with asyncio.timeout(DELETION_S):
-                return await _previewed(live_state, _Write(old, None, dry_run=dry_run, orphan=orphan), None)
-        except TimeoutError:
-            return ()
-    return await _previewed(live_state, _Write(old, new, dry_run=dry_run), PREVIEW_S)
-
-
-class _Write(NamedTuple):
-    """An object before and after a write, and whether the write `is_done`. With `orphan`, what it owns is not deleted with it."""
 
     old: Object | None
     new: Object | None
-    dry_run: bool = False
-    is_done: bool = False
+    dry_run: bool
     orphan: bool = False
+    is_done: bool = False
 
     @property
     def key(self) -> Key:
+        """The key of the object."""
         return key_of(self.new or self.old or {})
 
     @property
@@ -127,6 +65,66 @@ class _Write(NamedTuple):
         return f"headgate plan {'-f FILE' if self.new else deleted}"
 
 
+async def prepare_warnings(
+    live_state: LiveState, key: Key, old: Object | None
+) -> Callable[..., Awaitable[Sequence[str]]]:
+    """Return the function of `headgate.api.webhooks.WriteWarnings` for a write that follows. `old` is the stored object.
+
+    Controllers of this process may react before the warnings are computed. If they write what routes requests, the effect is computed
+    from the snapshot before the write.
+    """
+    before = None
+    if _is_followed(key, old):
+        try:
+            async with asyncio.timeout(EFFECT_S):
+                await live_state.feed.wait_until_current()
+                before = live_state.feed.snapshot.get()
+        except TimeoutError:
+            pass  # the effect is computed from the snapshot after the write
+
+    async def warn(old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False) -> Sequence[str]:
+        return await warnings_after_write(live_state, Write(old, new, dry_run, orphan=orphan), before)
+
+    return warn
+
+
+def _is_followed(key: Key, old: Object | None) -> bool:
+    """Return whether a controller writes other objects at once: splits of Canaries, EndpointSlices of changed Services."""
+    kind = key.group, key.kind
+    return kind == (CANARY.group, CANARY.kind) or (old is not None and kind == (SERVICE.group, SERVICE.kind))
+
+
+async def warnings_after_write(live_state: LiveState, write: Write, before: Snapshot | None = None) -> Sequence[str]:
+    """Return warnings about a write that is done, or about a dry run (R22).
+
+    `before` is the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
+    `WARNINGS_S` seconds, the effect if it takes longer than `EFFECT_S`.
+    """
+    if write.dry_run:
+        await live_state.feed.wait_until_current()
+        return await _previewed(live_state, write, None)
+    findings = await _findings_after(live_state, write.new) if write.new else ()
+    return [*findings, *await _previewed(live_state, write._replace(is_done=True), EFFECT_S, before)]
+
+
+async def warnings_before_write(
+    live_state: LiveState, old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False
+) -> Sequence[str]:
+    """Return warnings about a write that is not done yet, based on the feed's snapshot.
+
+    With `orphan`, a deletion keeps the objects that the deleted one owns.
+    They are missing if the compilation takes longer than `PREVIEW_S` seconds, for a deletion if all takes longer than
+    `DELETION_S`.
+    """
+    if new is None:
+        try:
+            async with asyncio.timeout(DELETION_S):
+                return await _previewed(live_state, Write(old, None, dry_run=dry_run, orphan=orphan), None)
+        except TimeoutError:
+            return ()
+    return await _previewed(live_state, Write(old, new, dry_run=dry_run), PREVIEW_S)
+
+
 async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
     key = key_of(obj)
     if (key.group, key.kind) not in GROUP_KINDS:
@@ -139,7 +137,7 @@ async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
 
 
 async def _previewed(
-    live_state: LiveState, write: _Write, limit_s: float | None, snapshot: Snapshot | None = None
+    live_state: LiveState, write: Write, limit_s: float | None, snapshot: Snapshot | None = None
 ) -> Sequence[str]:
     """Compile a snapshot without and with a write; return the findings about the object, and the effect in one line.
 
@@ -175,7 +173,7 @@ async def _previewed(
     return warnings
 
 
-async def _predicted(live_state: LiveState, before: Snapshot, write: _Write) -> Prediction:
+async def _predicted(live_state: LiveState, before: Snapshot, write: Write) -> Prediction:
     """Return the objects after a write, with those that controllers make of it."""
     change = PredictedWrites([write.new]) if write.new else PredictedWrites(deleted=[write.key], orphan=write.orphan)
     return await predict(live_state.store, before, change, live_state.controllers, live_state.loop.settings.domain)
@@ -191,7 +189,7 @@ def _about(key: Key, compiled: Compiled) -> Sequence[str]:
     ]
 
 
-def _effect(world: World, write: _Write, pods: Sequence[str], rules: str) -> Sequence[str]:
+def _effect(world: World, write: Write, pods: Sequence[str], rules: str) -> Sequence[str]:
     """Return what a write does to requests and access in one line; empty if it does nothing.
 
     `pods` get it only when they are created again. `rules` says which ones decide, if there are several.
