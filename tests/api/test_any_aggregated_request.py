@@ -1,7 +1,7 @@
 """Any request that the API server forwards gets an answer that blames the client or none: no 5xx, no traceback in the log."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -103,6 +103,9 @@ class Host:
 
     async def state(self) -> HostState:
         return HostState()
+
+    async def probe_events(self) -> Sequence[Object]:
+        return ()
 
     def decide(self, pod: Object, around: PodNamespace) -> InjectionDecision:
         return decide(pod, "labelled", around)

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from headgate.plane.loop import Loop
 from headgate.plane.mesh_state import HostState
 from headgate.plane.predictions import PredictedControllers
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, Object
 from headgate.resources.versions import kind_written
 from headgate.rollout.expected import expected_objects
 from headgate.settings import Settings
@@ -131,16 +131,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 
 
 class NoHost:
-    """A host that runs no proxies. Its state is `observed`."""
+    """A host that runs no proxies. Its state is `observed`, and its Events about failed probes are `events`."""
 
     def __init__(self) -> None:
         self.observed = HostState()
+        self.events: Sequence[Object] = ()
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         return {}
 
     async def state(self) -> HostState:
         return self.observed
+
+    async def probe_events(self) -> Sequence[Object]:
+        return self.events
 
 
 def plane(store: MemoryStore, settings: Settings = Settings()) -> tuple[Feed, Loop, Fleet]:  # noqa: B008 - it is immutable

@@ -38,7 +38,7 @@ def host(store: MemoryStore) -> ClusterHost:
     unused: Any = None
     versions: Any = Versions()
     revisions: Any = NoRevisions()
-    return ClusterHost(Sources(unused, unused, store, versions, MissingPermissions(()), revisions))
+    return ClusterHost(Sources(unused, unused, store, store, versions, MissingPermissions(()), revisions))
 
 
 async def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:

@@ -1,6 +1,6 @@
 """The proxies in the inspect API: state, resources, and the objects from which refused resources come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.identity.fakes import FakeIssuer, Time
@@ -46,6 +46,9 @@ class Host:
 
     async def state(self) -> HostState:
         return HostState()
+
+    async def probe_events(self) -> Sequence[Object]:
+        return ()
 
     def decide(self, pod: Object, around: PodNamespace) -> InjectionDecision:
         return decide(pod, "labelled", around)

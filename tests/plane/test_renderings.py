@@ -1,7 +1,7 @@
 """A revision renders the configurations of its proxies, and the active control plane serves them with what it knows about secrets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -39,7 +39,7 @@ from headgate.plane.write_warnings import warnings_before_write
 from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import ProxyProcess
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, Object
 from headgate.resources.request_spec import RequestSpec
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
@@ -108,6 +108,9 @@ class NoHost:
 
     async def state(self) -> HostState:
         return HostState()
+
+    async def probe_events(self) -> Sequence[Object]:
+        return ()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from tests.make import objects
 from tests.make.objects import Object
 
-from headgate.plane.workload_readiness import STARTING_S, workload_counts
+from headgate.plane.workload_readiness import STARTING_S, PodReports, workload_counts
 from headgate.resources.mesh_status import WorkloadCounts
 from headgate.resources.meta import timestamp
 
@@ -65,7 +65,7 @@ def test_a_pod_that_cannot_be_scheduled_is_an_error() -> None:
 
 
 def test_a_pod_that_the_host_could_not_run_has_the_reason_of_the_host() -> None:
-    counts = workload_counts([owned("a", age=0)], [web(1)], now=NOW, failures={"a": "Invalid: no address"})
+    counts = workload_counts([owned("a", age=0)], [web(1)], now=NOW, reports=PodReports({"a": "Invalid: no address"}))
     assert lines(counts) == ["Deployment web: 0 of 1 pods ready: Invalid: no address"]
 
 
@@ -73,6 +73,31 @@ def test_a_broken_pod_of_a_rollout_is_an_error_while_the_old_pods_serve() -> Non
     waiting = container_state(waiting={"reason": "CrashLoopBackOff"})
     counts = workload_counts([owned("old", READY), owned("new", UNREADY, containerStatuses=waiting)], [web(1)], now=NOW)
     assert lines(counts) == ["Deployment web: 1 of 1 pods ready: CrashLoopBackOff"]
+
+
+def unhealthy(message: str, pod: str = "a") -> PodReports:
+    return PodReports(events=[{"regarding": {"uid": pod}, "note": message, "eventTime": "2026-01-01T00:00:00Z"}])
+
+
+def test_a_pod_whose_probe_fails_names_the_probe_and_its_answer() -> None:
+    probe = {"httpGet": {"path": "/ready", "port": 8080}}
+    failing = owned("a", UNREADY, {**UNREADY, "type": "ContainersReady"})
+    failing["spec"]["containers"] = [objects.container("app", readinessProbe=probe)]
+    reports = unhealthy("Readiness probe failed: HTTP status 404")
+    assert lines(workload_counts([failing], [web(1)], now=NOW, reports=reports)) == [
+        "Deployment web: 0 of 1 pods ready: pod a: the readiness probe of container app (GET :8080/ready) failed: HTTP status 404"
+    ]
+
+
+def test_a_crash_loop_by_a_liveness_probe_names_the_probe() -> None:
+    waiting = {"containerStatuses": container_state(waiting={"reason": "CrashLoopBackOff", "message": "back-off 10s"})}
+    crashing = owned("a", UNREADY, {**UNREADY, "type": "ContainersReady"}, **waiting)
+    for message, ending in (
+        ("Liveness probe failed: timed out after 1 s", "; pod a: the liveness probe failed: timed out after 1 s"),
+        ("Readiness probe failed: connection refused", ""),
+    ):
+        (line,) = lines(workload_counts([crashing], [web(1)], now=NOW, reports=unhealthy(message)))
+        assert line == f"Deployment web: 0 of 1 pods ready: CrashLoopBackOff: back-off 10s{ending}"
 
 
 def test_a_starting_pod_is_an_error_only_after_a_while() -> None:

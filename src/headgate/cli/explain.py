@@ -268,6 +268,7 @@ def _lists(explanation: ExplanationStatus) -> Iterator[tuple[str, list[str]]]:
         ("Filters", edits),
         ("Mirrors", mirrors),
         ("Without a backend", explanation.fallback_message.split("; ") if explanation.fallback_message else []),
+        ("Not ready", list(explanation.unready_messages)),
         ("Routes, in order of precedence", [line for mirror in explanation.candidates for line in _candidate(mirror)]),
         ("Findings", findings),
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
@@ -18,7 +18,7 @@ from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions, describe
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.sockets import listen
-from headgate.kubernetes.store import STATUS_KINDS
+from headgate.kubernetes.store import STATUS_KINDS, Selectors
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
@@ -26,11 +26,19 @@ from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
+from headgate.plane.probe_failures import UNHEALTHY
 from headgate.plane.revisions import RevisionFollower
-from headgate.plane.workload_readiness import workload_counts
+from headgate.plane.workload_readiness import PodReports, workload_counts
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import MeshProblem, WorkloadCounts
+from headgate.resources.meta import Object
+from headgate.resources.registry import EVENT
 from headgate.telemetry.prometheus_source import traffic_source
+
+EVENTS_S = 2.0
+"""The longest time that an answer waits for the first list of Events, which only add a detail."""
+PROBE_EVENTS: Selectors = {(EVENT.group, EVENT.kind): {"fieldSelector": f"reason={UNHEALTHY}"}}
+"""The selectors of the `kubernetes.store.ClusterStore` with the Events about failed probes."""
 
 
 class ClusterHost:
@@ -39,7 +47,7 @@ class ClusterHost:
     def __init__(self, sources: "Sources") -> None:
         self._versions = sources.versions
         self._permissions = sources.permissions
-        self._objects = sources.objects
+        self._objects, self._events = sources.objects, sources.probe_events
         self._revisions = sources.revisions.problems
 
     def processes(self) -> Mapping[str, ProxyProcess]:
@@ -62,12 +70,21 @@ class ClusterHost:
             workloads = [obj for kind in STATUS_KINDS for obj in (await self._objects.list(*kind)).items]
         except StoreError:  # a missing permission, which `problems` has, or an API server that does not answer
             return None
-        return workload_counts(pods, workloads, now=time.time(), only_meshed=True)
+        reports = PodReports(events=await self.probe_events())
+        return workload_counts(pods, workloads, now=time.time(), reports=reports, only_meshed=True)
+
+    async def probe_events(self) -> Sequence[Object]:
+        """Return the Events about failed probes; none if they can't be read."""
+        try:
+            async with asyncio.timeout(EVENTS_S):
+                return list((await self._events.list(EVENT.group, EVENT.kind)).items)
+        except (StoreError, TimeoutError):
+            return ()
 
 
 class Sources(NamedTuple):
-    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds, missing permissions, and the
-    other revisions.
+    """The sources of both APIs: the control plane, its metrics, lists of objects, of Events about failed probes, served kinds,
+    missing permissions, and the other revisions.
 
     The metrics count from their creation on, so create them before proxies connect.
     """
@@ -75,6 +92,7 @@ class Sources(NamedTuple):
     plane: ControlPlane
     metrics: MeshMetrics
     objects: Lister
+    probe_events: Lister
     versions: ServedVersions
     permissions: MissingPermissions
     revisions: RevisionFollower

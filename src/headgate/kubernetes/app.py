@@ -14,7 +14,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import stats_sink
 from headgate.envoy.proxy_container import TRY_SOCKET
 from headgate.kubernetes import sidecar_roots
-from headgate.kubernetes.aggregated_apis import Sources, serve_apis
+from headgate.kubernetes.aggregated_apis import PROBE_EVENTS, Sources, serve_apis
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
@@ -116,7 +116,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         log.warning("replica %s is active now", options.pod)
         registering = tasks.create_task(registration.run(plane.live_state.feed.snapshot), name="registration")
         metrics = MeshMetrics(plane, by_pod=options.mesh.series_by == "pod")
-        sources = Sources(plane, metrics, Informers(store, tasks), versions, missing, follower)
+        informers = Informers(store, tasks), Informers(selecting(PROBE_EVENTS), tasks)
+        sources = Sources(plane, metrics, *informers, versions, missing, follower)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(plane.live_state), name="gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")

@@ -9,6 +9,7 @@ from headgate.errors import Unavailable
 from headgate.kubernetes.store import STATUS_KINDS
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
+from headgate.plane.probe_failures import PROBE_FIELDS
 from headgate.plane.workload_readiness import CONTAINER_STATUSES
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Key, Object
@@ -71,9 +72,19 @@ def _reduced(obj: Object) -> Object:
         return {**obj, "metadata": metadata}
     kept = {name: spec[name] for name in ("nodeName", "serviceAccountName", "hostNetwork") if name in spec}
     ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
+    if not _is_ready(status):  # the status of the mesh says which probe fails
+        named = ("name", *PROBE_FIELDS)
+        for reduced, container in zip(ports, spec.get("containers") or (), strict=True):
+            reduced |= {name: container[name] for name in named if name in container}
     shown = {name: status[name] for name in ("phase", "podIP", "conditions") if name in status}
     for field in CONTAINER_STATUSES:
         shown[field] = [
-            {"name": container["name"], "state": container.get("state")} for container in status.get(field) or ()
+            {name: container.get(name) for name in ("name", "state", "ready", "started")}
+            for container in status.get(field) or ()
         ]
     return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": shown}
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)

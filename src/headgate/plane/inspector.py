@@ -36,12 +36,14 @@ from headgate.plane.mesh_state import HostState, Observed, mesh_state
 from headgate.plane.node_names import namespaced_name
 from headgate.plane.plans import planned
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
+from headgate.plane.probe_failures import probe_failures
 from headgate.plane.proxy_status import TYPES, own_key, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.plane.traffic_series import SeriesReader
+from headgate.plane.unready_backends import unready_messages
 from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
@@ -88,6 +90,9 @@ class Host(Protocol):
 
     async def state(self) -> HostState:
         """Return the state of the environment: its pods, its store, and problems."""
+
+    async def probe_events(self) -> Sequence[Object]:
+        """Return the Events about failed probes of pods."""
 
 
 class TrafficAnswers(NamedTuple):
@@ -177,7 +182,8 @@ class Inspector:
         typed_pod = snapshot.pods.get(f"{name.namespace}/{name.name}")
         status = proxy_status(proxy, typed_pod, self._origin(), self._clock()) if proxy else None
         decision = self.live_state.controllers.sidecars.decide(pod, around)
-        return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status))
+        failure = probe_failures([pod], await self._host.probe_events()).get(pod["metadata"]["uid"])
+        return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status, failure.text if failure else ""))
 
     async def workload_sidecars(self, namespace: str = "") -> tuple[WorkloadSidecars, ...]:
         """Return the workloads of a namespace, or of all, whose pods have sidecars or would get them. Raises Unavailable."""
@@ -221,12 +227,15 @@ class Inspector:
             by_default = explain_request(compiled, snapshot, sent, localhost_port, on_cluster=on_cluster)
         except NotFound as error:
             raise NotFound("; ".join((str(error), *self._refusals(sent)))) from None
+        events = await self._host.probe_events()
+        unready = await unready_messages(self.live_state.store, snapshot, by_default, events, self._clock())
+        by_default = structs.replace(by_default, unready_messages=unready)
         name = self._revision_of_caller(snapshot, sent)
         if not name or self._explain_by_revision is None:
             return by_default
         try:
             async with asyncio.timeout(REVISION_TIMEOUT_S):
-                return await self._explain_by_revision(name, sent)
+                return structs.replace(await self._explain_by_revision(name, sent), unready_messages=unready)
         except (HeadgateError, TimeoutError) as error:
             cause = str(error) or f"it has not answered within {REVISION_TIMEOUT_S:g} s"
             message = f"by the default revision, because {name}, which configures the caller's proxy, does not: {cause}"

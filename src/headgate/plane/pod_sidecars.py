@@ -34,13 +34,14 @@ gets a sidecar."""
 class PodFacts(NamedTuple):
     """A pod, the decision for the same pod if it were created now, the Sidecars of its namespace, and its proxy's status.
 
-    `proxy` is None if headgate expects no proxy for the pod.
+    `proxy` is None if headgate expects no proxy for the pod. `probe` says which probe keeps it from being ready.
     """
 
     pod: Object
     decision: InjectionDecision
     sidecars: Iterable[Object]
     proxy: ProxyStatus | None
+    probe: str = ""
 
 
 def explain_pod(facts: PodFacts) -> PodSidecar:
@@ -87,6 +88,8 @@ def _notes(facts: PodFacts) -> Iterator[str]:
     ended = status.get("phase") in ENDED
     if ended:
         yield f"the pod has ended (phase {status['phase']})"
+    elif facts.probe:
+        yield f"it is not ready, and gets no requests of Services: {facts.probe.partition(': ')[2]}"
     if not sidecar_mode(facts.pod):
         if any(selecting(facts.pod, facts.sidecars)):
             yield "Sidecars add nothing to a pod without a sidecar of headgate"

@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headgate.kinds import names_of
+from headgate.plane.probe_failures import ProbeFailure, probe_failures
 from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
@@ -20,7 +22,7 @@ _STARTING = frozenset({"", "ContainerCreating", "PodInitializing", "Restarting"}
 
 
 class _Pod(NamedTuple):
-    """A pod: whether it is ready, the error of a container or of its scheduling, and the reason of its condition Ready.
+    """A pod: whether it is ready, the error of a container or of its scheduling, and its failed probe or the reason of its condition Ready.
 
     `error` and `state` are empty when there is nothing to say. `created` is in seconds since the epoch.
     """
@@ -31,30 +33,39 @@ class _Pod(NamedTuple):
     created: float
 
 
+class PodReports(NamedTuple):
+    """What the statuses of pods do not say: why the host could not run a pod, by its uid, and the Events about failed probes."""
+
+    failures: Mapping[str, str] = MappingProxyType({})
+    events: Iterable[Object] = ()
+
+
 def workload_counts(
     pods: Iterable[Object],
     workloads: Iterable[Object],
     *,
     now: float,
-    failures: Mapping[str, str] | None = None,
+    reports: PodReports = PodReports(),  # noqa: B008 - it is immutable
     only_meshed: bool = False,
 ) -> WorkloadCounts:
     """Return the ready and wanted pods, and each workload with a pod that has an error or with too few ready pods.
 
-    `failures` has the reason for each pod, by uid, that the host could not run. With `only_meshed`, only workloads with a
-    pod that has a sidecar count. Pods that have ended or are being deleted do not count. `now` is in seconds since the epoch.
+    With `only_meshed`, only workloads with a pod that has a sidecar count. Pods that have ended or are being deleted do not count. `now` is in seconds since the epoch.
 
     `workloads` has Deployments and other objects that keep pods running, and Jobs. The pods of a Job may fail: only a Job
     that has failed itself, or a pod of it that can't start, needs attention.
     """
+    pods = list(pods)
+    probes = probe_failures(pods, reports.events)
     members: defaultdict[Ref, list[_Pod]] = defaultdict(list)
     meshed: set[Ref] = set()
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status") or {}
         if metadata.get("deletionTimestamp") or status.get("phase") in ENDED:
             continue
-        owner = _workload(pod)
-        members[owner].append(_read(pod, (failures or {}).get(metadata.get("uid", ""), ""), ends=owner.kind == JOB))
+        owner, uid = _workload(pod), metadata.get("uid", "")
+        failure = reports.failures.get(uid, "")
+        members[owner].append(_read(pod, failure, probes.get(uid), ends=owner.kind == JOB))
         if SIDECAR in (metadata.get("annotations") or {}):
             meshed.add(owner)
     stored = {
@@ -75,7 +86,7 @@ def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozense
     """Return the workloads with a pod that can't be started: its program is missing, or its object is invalid.
 
     A pod that starts and crashes is none of these, because it may run once another program runs. `failures` is as in
-    `workload_counts`.
+    `PodReports`.
     """
     return frozenset(
         _workload(pod)
@@ -135,16 +146,19 @@ def _reasons(pods: Sequence[_Pod], workload: Object | None, *, missing: int, now
         )
 
 
-def _read(pod: Object, failure: str, *, ends: bool) -> _Pod:
-    """Read a pod. If it `ends` by itself, the end of a container is no error."""
+def _read(pod: Object, failure: str, probe: ProbeFailure | None, *, ends: bool) -> _Pod:
+    """Read a pod with its failed probe. If it `ends` by itself, the end of a container is no error."""
     status = pod.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     is_ready = ready.get("status") == "True"
+    error = failure or next(_errors(status, conditions, ends=ends), "")
+    if probe and probe.restarts and error.startswith(_CRASHED):
+        error += f"; {probe.text}"
     return _Pod(
         ready=is_ready,
-        error=failure or next(_errors(status, conditions, ends=ends), ""),
-        state="" if is_ready else _described(ready) or "it has not started",
+        error=error,
+        state="" if is_ready else (probe.text if probe else _described(ready)) or "it has not started",
         created=_created(pod),
     )
 

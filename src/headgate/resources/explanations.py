@@ -238,7 +238,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
     is null if none matches. `client_certificate_message` says which certificate the client presents to a Gateway, in words; empty if it
     needs none. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
-    get traffic. `candidates` has the routes in the order of precedence. `revision` is the one of headgate by whose rules all
+    get traffic, and `unready_messages` why pods of backends without a ready endpoint are not ready. `candidates` has the routes in the order of precedence. `revision` is the one of headgate by whose rules all
     this is so, empty for the default one; `revision_message` says why it is not that of the caller's proxy.
     """
 
@@ -264,6 +264,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     trace: ClientTrace | None
     revision: str = ""
     revision_message: str = ""
+    unready_messages: tuple[str, ...] = ()
 
 
 class Explanation(Answer, frozen=True, kw_only=True):

@@ -37,12 +37,13 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import HostState
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.predictions import PredictedControllers
+from headgate.plane.probe_failures import UNHEALTHY
 from headgate.plane.trust import Trust
-from headgate.plane.workload_readiness import workload_counts
+from headgate.plane.workload_readiness import PodReports, workload_counts
 from headgate.plane.write_warnings import prepare_warnings
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.mesh_status import PodCounts, StoreState
-from headgate.resources.meta import timestamp
+from headgate.resources.meta import Object, timestamp
 from headgate.resources.pod_templates import REPLICATED_KINDS
 from headgate.rollout.controller import RolloutController
 from headgate.rollout.expected import expected_objects
@@ -293,12 +294,18 @@ class LocalHost:
         pods = (await self._store.list("", "Pod")).items
         kinds = (*REPLICATED_KINDS, ("batch", "Job"))
         workloads = [obj for kind in kinds for obj in (await self._store.list(*kind)).items]
+        reports = PodReports(self._runtime.failures.get(), await self.probe_events())
         return HostState(
             pods=PodCounts(total=len(adopted), adopted=sum(adopted.values())),
-            workloads=workload_counts(pods, workloads, now=time.time(), failures=self._runtime.failures.get()),
+            workloads=workload_counts(pods, workloads, now=time.time(), reports=reports),
             store=await self._store_state(),
             localhost_port=self._localhost_port,
         )
+
+    async def probe_events(self) -> Sequence[Object]:
+        """Return the Events about failed probes."""
+        events = (await self._store.list("", "Event")).items
+        return [event for event in events if event.get("reason") == UNHEALTHY]
 
     async def _store_state(self) -> StoreState:
         damaged = tuple(map(str, self._damaged()))

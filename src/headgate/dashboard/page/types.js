@@ -152,6 +152,7 @@
  * @property {string} location
  * @property {{by: string, name: string, service: string, port: number, statusCode: number} | null} stickiness
  * @property {string} fallbackMessage
+ * @property {string[]} [unreadyMessages] absent in responses of older headgates
  * @property {Tried[]} candidates
  * @property {{object: Ref, reason: string, field: string, message: string}[]} remarks
  * @property {string} revisionMessage

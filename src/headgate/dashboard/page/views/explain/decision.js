@@ -30,6 +30,7 @@ export function Decision({ status }) {
       ${status.backends.map((backend) => html`<${Backend} backend=${backend} verb="gets" />`)}
       ${status.mirrors.map((mirror) => html`<${Backend} backend=${mirror} verb="gets copies of" />`)}
       ${status.fallbackMessage ? html`<p class="quiet">Without a backend: ${status.fallbackMessage}</p>` : null}
+      <${Messages} messages=${status.unreadyMessages ?? []} />
     </li>
     ${status.remarks.length ? html`<li><h2>Findings about it</h2><${Messages} messages=${status.remarks.map(remark)} /></li>` : null}
   </ol>`;
