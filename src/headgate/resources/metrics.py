@@ -16,6 +16,7 @@ COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
 CONNECTIONS, FAILED_CONNECTIONS = "connection_count", "connection_failure_count"
 DENIED, DENIED_CONNECTIONS = "denied_count", "connection_denied_count"
 CALLED = "called_count"
+UNREACHED = "unreached_count"
 
 
 class Reference(Input, frozen=True, kw_only=True, gc=False):

@@ -501,6 +501,14 @@ async def test_denied_requests_are_counted_separately(client: AsgiClient, source
     assert "denied_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
 
 
+async def test_a_client_whose_requests_reach_no_pod_has_their_number(client: AsgiClient, source: FakeSource) -> None:
+    source.flows = {flow(WEB1, NO_PEER): requests(0, 4), flow(SHOP, WEB2): requests(1)}
+    for group in (SEED, MESH, RELEASED):
+        sent = values(await get(client, f"{group}/namespaces/default/deployments/web"))
+        assert (sent["success_count"], sent["failure_count"], sent["unreached_count"]) == ("1", "0", "4")
+    assert "unreached_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
+
+
 async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: AsgiClient, source: FakeSource) -> None:
     """R74, R76, R83."""
     sidecar = {"headgate.dev/sidecar-mode": "transparent"}

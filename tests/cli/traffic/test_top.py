@@ -39,6 +39,15 @@ def test_the_wide_table_adds_percentiles_and_failures():
     )
 
 
+def test_a_client_whose_requests_reach_no_pod_is_in_a_column_of_its_own():
+    rows = parse_rows(listed(traffic_metrics("web", 30), traffic_metrics("lost", 0, counts={"unreached": 140})))
+    for wide in (False, True):
+        header, *lines = (line.split() for line in table(rows, wide=wide).splitlines())
+        assert [line[header.index("UNREACHED")] for line in lines] == ["0", "140"]
+    assert [row.name for row in sort_rows(rows, "unreached")] == ["lost", "web"]
+    assert "UNREACHED" not in table(rows[:1])
+
+
 STDDEV = {"name": "stddev_response_latency", "unit": "seconds", "value": "1200u"}
 SUCCESS = {"name": "success_rate", "value": "990m", "interval": {"low": "949123u", "high": "999001u"}}
 

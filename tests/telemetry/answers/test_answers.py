@@ -9,7 +9,7 @@ from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Answers, Edge, Traffic
 from headgate.telemetry.answers.object_graph import Backend, ObjectGraph, ObjectInfo
-from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, UNSENT, Counts, class_index
+from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, UNREACHED, UNSENT, Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
@@ -334,6 +334,28 @@ def test_a_deleted_pod_still_counts_for_its_services() -> None:
     }
     found = answers(flows, (ROOT, V1, service_info("bare", 8080), *VERSIONS))
     assert counted(found, "Service") == {"default/bare": (0, 0), "default/root": (6, 0), "default/v1": (7, 0)}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicaSet", "Namespace", "Node"])
+def test_a_client_whose_requests_reach_no_pod_has_their_number(kind: str) -> None:
+    """It receives nothing, so its row would be empty. Failures of a pod count for that pod, and copies for nothing."""
+    found = answers(
+        {
+            flow(SHOP, NO_PEER): requests(0, 3),
+            flow(SHOP, NO_PEER, "default/tcp"): Counts.of({UNREACHED: 2}),
+            flow(SHOP, WEB1): requests(1, 5),
+            flow(SHOP, NO_PEER, copy=True): requests(0, 7),
+            flow(GATEWAY, NO_PEER): requests(0, 11),
+        }
+    )
+    names = {"Pod": SHOP.pod.partition("/")[2], "ReplicaSet": "shop-5d8f", "Namespace": "default", "Node": "n1"}
+    ref = Ref(kind, "" if kind in {"Namespace", "Node"} else "default", names.get(kind, "shop"))
+    row = found.one(ref)
+    assert row
+    assert row.unreached == 5
+    rows = {row.about: row.unreached for row in found.all(kind)}
+    assert rows == {about: 5 if about == ref else 0 for about in rows}
+    assert {row.unreached for row in found.all("Service")} == {0}
 
 
 def test_denied_requests_are_counted_separately() -> None:

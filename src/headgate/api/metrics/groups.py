@@ -175,6 +175,7 @@ def _metrics(latencies: "_Latencies", row: Row, uncertainty: Uncertainty | None)
         _count(shapes.SUCCESS, counts.success),
         _count(shapes.FAILURE, counts.failure),
         *_optional_metrics(counts, row.sum.copies),
+        *((_count(shapes.UNREACHED, row.unreached),) if row.unreached else ()),
         *((_count(shapes.CALLED, row.called),) if row.called is not None else ()),
     )
     return (*latencies.with_uncertainty(metrics, counts, uncertainty),) if uncertainty else metrics

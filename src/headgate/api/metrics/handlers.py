@@ -28,8 +28,9 @@ from headgate.resources.metrics import (
     TrafficMetricsList,
 )
 from headgate.settings import DEFAULTS, Settings
-from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, Traffic, everything
+from headgate.telemetry.answers.answers import Answers, Row, Selects, Traffic, everything
 from headgate.telemetry.answers.object_graph import ObjectGraph, ObjectInfo
+from headgate.telemetry.answers.peer_groups import Grouping
 from headgate.telemetry.answers.uncertainty import Uncertainty, uncertainty_of
 from headgate.telemetry.counters.flows import Reading, Source
 

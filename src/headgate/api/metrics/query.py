@@ -13,7 +13,7 @@ from headgate.api.status import ApiError, no_such_path
 from headgate.durations import seconds
 from headgate.resources.meta import parsed
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.answers.answers import Grouping
+from headgate.telemetry.answers.peer_groups import Grouping
 
 DEFAULT_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # windows are accurate to about one second

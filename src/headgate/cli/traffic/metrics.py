@@ -20,7 +20,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     `denied` are requests that TrafficTargets do not allow; they are neither successes nor failures. `copies` are requests to
     mirrors, counted separately (D22). `connections` are TCP connections of ports that are not HTTP, including
-    `denied_connections`; `connection_failures` are connections that reached no server (R98). `called` is the number
+    `denied_connections`; `connection_failures` are connections that reached no server (R98). `unreached` are requests and
+    connections that the resource itself sent, and that reached no pod. `called` is the number
     of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
     `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
@@ -35,6 +36,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 0
     connection_failures: int = 0
     denied_connections: int = 0
+    unreached: int = 0
     called: int | None = None
     window: float = 0.0
     p50: float | None = None
@@ -90,6 +92,7 @@ def parse_metrics(document: Mapping[str, Any]) -> Metrics:
         connections=int(values.get("connection_count", 0)),
         connection_failures=int(values.get("connection_failure_count", 0)),
         denied_connections=int(values.get("connection_denied_count", 0)),
+        unreached=int(values.get("unreached_count", 0)),
         called=int(values["called_count"]) if "called_count" in values else None,
         window=parse_window(document),
         weight=(document.get("backend") or {}).get("weight"),

@@ -90,6 +90,11 @@ CONNECTION_FAILURES = MetricColumn(
     lambda metrics: metrics.connection_failures,
     color=lambda metrics: "failing" if metrics.connection_failures else "",
 )
+UNREACHED = MetricColumn(
+    "UNREACHED",
+    lambda metrics: metrics.unreached,
+    color=lambda metrics: "failing" if metrics.unreached else "",
+)
 MESHED = MetricColumn(
     "MESHED",
     lambda metrics: metrics.meshed / metrics.pods if metrics.pods else None,
@@ -99,7 +104,7 @@ MESHED = MetricColumn(
 WEIGHT = MetricColumn("WEIGHT", lambda metrics: metrics.weight)
 NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
-COLUMNS = (*WIDE, STDDEV, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
+COLUMNS = (*WIDE, STDDEV, DENIED, UNREACHED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
 
 
 def nonzero_columns(values: Iterable[Metrics], *columns: MetricColumn) -> tuple[MetricColumn, ...]:

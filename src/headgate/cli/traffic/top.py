@@ -17,6 +17,7 @@ from headgate.cli.traffic.table import (
     MESHED,
     NARROW,
     STDDEV,
+    UNREACHED,
     WEIGHT,
     WIDE,
     Cell,
@@ -98,6 +99,11 @@ def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[MetricColumn, ..
     if wide:
         meshed = (MESHED,) if any(metrics.pods is not None for metrics in values) else ()
         uncertain = (STDDEV, *INTERVALS) if any(metrics.intervals for metrics in values) else ()
-        return (*WIDE, *uncertain, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
+        return (
+            *WIDE,
+            *uncertain,
+            *nonzero_columns(values, DENIED, UNREACHED, COPIES, CONNECTIONS, CONNECTION_FAILURES),
+            *meshed,
+        )
     has_gaps = 0 < sum(metrics.meshed for metrics in values) < sum(metrics.pods or 0 for metrics in values)
-    return (*NARROW, *nonzero_columns(values, DENIED), *((MESHED,) if has_gaps else ()))
+    return (*NARROW, *nonzero_columns(values, DENIED, UNREACHED), *((MESHED,) if has_gaps else ()))

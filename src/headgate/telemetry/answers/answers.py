@@ -15,9 +15,10 @@ from typing import Literal, TypeAlias
 from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.answers.object_graph import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
+from headgate.telemetry.answers.object_graph import OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
+from headgate.telemetry.answers.peer_groups import Grouping, grouping_key
 from headgate.telemetry.counters.counts import UNSENT, Counts
-from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals, totals_by_receiver, unreached_by_sender
 from headgate.telemetry.counters.histogram import Buckets, merged, percentiles
 
 UNKNOWN = "unknown"
@@ -68,7 +69,8 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     """One row of an answer: the traffic of the resource `about` over an edge, or of one backend of a TrafficSplit.
 
     `mesh` has the number of pods of `about`. Only an edge has `security`: the share of mutual TLS, and the SPIFFE IDs
-    of both ends, except those of deleted pods. On an edge between Services, `called` is the number of requests and
+    of both ends, except those of deleted pods. `unreached` is the number of requests and connections that the pods of a
+    workload sent, and that reached no pod. On an edge between Services, `called` is the number of requests and
     connections for which the client called the receiving Service by name. `apex` and `backend` are set in the row of a
     TrafficSplit.
     """
@@ -77,6 +79,7 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     sum: Sum
     edge: Edge = Edge()
     labels: Mapping[str, str] = {}
+    unreached: int = 0
     apex: str = ""
     backend: Backend | None = None
     mesh: MetricsMesh | None = None
@@ -90,10 +93,6 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
 
 
 Selects: TypeAlias = Callable[[ObjectInfo], bool]
-Grouping = Literal["", "namespace", "kind"]
-"""The grouping of peers in edges: no groups (empty), by namespace, or by kind (R88)."""
-
-
 CountedFlow: TypeAlias = tuple[Flow, Counts]
 
 
@@ -127,7 +126,12 @@ class Traffic:
     @cached_property
     def arrived(self) -> PodTotals:
         """The sums of the traffic that each pod received."""
-        return self._given or _arrived(self.flows)
+        return self._given or totals_by_receiver(self.flows)
+
+    @cached_property
+    def unreached(self) -> Mapping[str, int]:
+        """The requests and connections that reached no pod, by the pod that sent them."""
+        return unreached_by_sender(self.flows)
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[CountedFlow]]:
@@ -152,16 +156,6 @@ def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mappi
         if (key := name(pair[0])) and pair[1].counters:
             by_name[key].append(pair)
     return by_name
-
-
-def _arrived(flows: Mapping[Flow, Counts]) -> PodTotals:
-    requests: dict[str, Counts] = defaultdict(Counts)
-    copies: dict[str, Counts] = defaultdict(Counts)
-    for flow, counts in flows.items():
-        if pod := flow.destination.pod:
-            sums = copies if flow.copy else requests
-            sums[pod] = sums[pod].plus(counts)
-    return PodTotals(requests=requests, copies=copies)
 
 
 def summed(flows: Iterable[CountedFlow]) -> Sum:
@@ -213,6 +207,7 @@ class Answers:
         self._graph = graph
         self._receivers: dict[str, Mapping[Ref, Sequence[str]]] = {}
         self._parties: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._senders: dict[str, Mapping[Ref, Sequence[str]]] = {}
         self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
@@ -252,7 +247,7 @@ class Answers:
             chosen = (
                 end for end in peers if selects is everything or selects(self._graph.find(end) or ObjectInfo(ref=end))
             )
-            return dict.fromkeys(_grouping_key(peer, grouping) for peer in chosen)
+            return dict.fromkeys(grouping_key(peer, grouping) for peer in chosen)
 
         by_edge: dict[Edge, list[CountedFlow]] = defaultdict(list)
         for flow, counts in self._sent_flows(ref):
@@ -291,9 +286,18 @@ class Answers:
         row = self._rows.get(info.ref)
         if row is None:
             ref = info.ref
-            total = self._received(ref)
-            row = self._rows[ref] = Row(about=ref, sum=total, labels=info.labels, mesh=self._graph.mesh(ref))
+            total, mesh, sent = self._received(ref), self._graph.mesh(ref), self._unreached(ref)
+            row = self._rows[ref] = Row(about=ref, sum=total, labels=info.labels, mesh=mesh, unreached=sent)
         return row
+
+    def _unreached(self, ref: Ref) -> int:
+        """Return how much of what a workload sent reached no pod. A Service has no clients of its own."""
+        if ref.kind == SERVICE:
+            return 0
+        if ref.kind not in self._senders:
+            self._senders[ref.kind] = self._members(ref.kind, self._traffic.unreached)
+        pods = (str(ref),) if ref.kind == POD else self._senders[ref.kind].get(ref, ())
+        return sum(self._traffic.unreached.get(pod, 0) for pod in pods)
 
     def _received(self, ref: Ref) -> Sum:
         if ref.kind == POD:
@@ -381,14 +385,6 @@ class Answers:
             return (Ref(OUTSIDE, "", peer.outside or UNKNOWN),)
         pod = _pod(peer.pod)
         return self._graph.resources_of(pod, kind) or (pod,)
-
-
-def _grouping_key(peer: Ref, grouping: Grouping) -> Ref:
-    """Return the group of a peer: its namespace or its kind. A peer without a namespace is grouped by its kind."""
-    namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
-    if not grouping:
-        return peer
-    return Ref("", namespace) if grouping == "namespace" and namespace else Ref(peer.kind)
 
 
 def _ref(kind: str, name: str) -> Ref:

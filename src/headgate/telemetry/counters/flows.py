@@ -1,5 +1,6 @@
 """Flows: the traffic from one peer to another, the unit of every traffic metric (R80 to R107, D20, D22)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -49,6 +50,26 @@ class PodTotals(Value, frozen=True, kw_only=True):
 
     requests: Mapping[str, Counts]
     copies: Mapping[str, Counts]
+
+
+def totals_by_receiver(flows: Mapping[Flow, Counts]) -> PodTotals:
+    """Return the sums of received traffic by pod."""
+    requests: dict[str, Counts] = defaultdict(Counts)
+    copies: dict[str, Counts] = defaultdict(Counts)
+    for flow, counts in flows.items():
+        if pod := flow.destination.pod:
+            sums = copies if flow.copy else requests
+            sums[pod] = sums[pod].plus(counts)
+    return PodTotals(requests=requests, copies=copies)
+
+
+def unreached_by_sender(flows: Mapping[Flow, Counts]) -> Mapping[str, int]:
+    """Return the number of requests and connections that reached no pod, by the pod that sent them. Copies do not count."""
+    by_sender: dict[str, int] = defaultdict(int)
+    for flow, counts in flows.items():
+        if flow.destination == NO_PEER and flow.source.pod and not flow.copy:
+            by_sender[flow.source.pod] += counts.failure + counts.unreached
+    return by_sender
 
 
 class Reading(Value, frozen=True, kw_only=True):
