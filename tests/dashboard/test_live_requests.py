@@ -127,6 +127,24 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
     await expect(rows(page).nth(5)).to_contain_text("TrafficSplit shop/website")
 
 
+async def test_a_failure_of_the_server_leads_to_the_row_with_the_flag_of_its_proxy(opened: OpenPage) -> None:
+    """The client's proxy gets a 503 without the reason, whether the application or its proxy sent it."""
+    serve_tap(opened.api)
+    page = await open_tap(opened)
+    own = {"status": 503, "flags": [], "details": "via_upstream", "grpcStatus": ""}
+    here = {"status": 503, "flags": ["UH"], "details": "no_healthy_upstream", "grpcStatus": ""}
+    opened.api.send(
+        TAP,
+        event("Client", "/closed", response=own, secured=True),
+        event("Client", "/plain", response=own, secured=False),
+        event("Client", "/here", response=here),
+    )
+    await expect(rows(page)).to_have_count(3)
+    lead = "sent by the server or its proxy: the server's row has its flag"
+    await expect(rows(page).nth(2)).to_contain_text(lead)
+    await expect(page.get_by_text(lead)).to_have_count(1)
+
+
 async def test_filters_select_requests_and_a_link_keeps_them(opened: OpenPage) -> None:
     serve_tap(opened.api)
     page = await open_tap(opened, "&tap-status=failed")

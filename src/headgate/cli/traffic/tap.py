@@ -19,6 +19,8 @@ from headgate.kinds import TAPPABLE_KINDS
 
 _BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.words}
 _FAILED = 500
+_FROM_SERVER = "via_upstream"
+"""Envoy's details of a response that another server sent, which may be the server's proxy."""
 _ACCOUNT = "/sa/"
 
 What = Annotated[
@@ -151,7 +153,7 @@ def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
     if event["side"] == "Client":
         chosen = _named(route) if route else "the Service itself (no route)"
-        return f"route: {chosen}" + ("; denied by the access rules of the server" if access else "")
+        return f"route: {chosen}" + ("; denied by the access rules of the server" if access else _where_to_look(event))
     if not access["allowed"]:
         return "denied: no access rule allows it"
     return (
@@ -159,6 +161,15 @@ def _decision(event: Mapping[str, Any]) -> str:
         if access["object"]
         else "allowed: no TrafficTarget or XAuthorizationPolicy selects the workload"
     )
+
+
+def _where_to_look(event: Mapping[str, Any]) -> str:
+    """Return which tap has the flag of a failure that a server behind a proxy sent: the client's proxy does not get this flag."""
+    response, pod = event["response"], event["destination"]["pod"]
+    if response["status"] < _FAILED or response["details"] != _FROM_SERVER or not (event.get("secured") and pod):
+        return ""
+    namespace, _, name = pod.partition("/")
+    return f"; sent by the server or its proxy: `kubectl traffic tap pod/{name} -n {namespace}` shows the flag"
 
 
 def _named(object_named: Mapping[str, Any], key: str = "name") -> str:

@@ -12,7 +12,18 @@ import { count, latency, localTime, plural, refName } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useEffect, useState } from "../../vendor/preact-hooks.js";
 import { useNeighbors } from "./neighbors.js";
-import { KEPT, leftOut, question, receiver, result, rule, ruleObject, selected, sender } from "./tap_events.js";
+import {
+  KEPT,
+  leftOut,
+  question,
+  receiver,
+  result,
+  rule,
+  ruleObject,
+  selected,
+  sender,
+  whereToLook,
+} from "./tap_events.js";
 import { useTap } from "./tap_stream.js";
 
 /**
@@ -181,7 +192,8 @@ function columnsOf(namespace, name) {
       id: "rule",
       title: "Route or access rule",
       cell: ({ event }) =>
-        html`<div><${Rule} event=${event} /></div><div class="quiet">recorded by the ${event.side.toLowerCase()}</div>`,
+        html`<div><${Rule} event=${event} /></div><div class="quiet">recorded by the ${event.side.toLowerCase()}</div>
+          ${whereToLook(event) ? html`<div class="quiet">${whereToLook(event)}</div>` : null}`,
     },
     { id: "latency", title: "Latency", number: true, cell: ({ event }) => latency(event.latencyMicroseconds) },
     {

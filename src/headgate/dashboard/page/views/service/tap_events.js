@@ -14,6 +14,7 @@ import { refName } from "../../units.js";
  * @property {TapPeer} source
  * @property {TapPeer} destination
  * @property {number | null} latencyMicroseconds
+ * @property {boolean} [secured] whether proxies used mutual TLS; absent in events of older headgates
  * @property {{object: import("../../types.js").Ref, name: string} | null} route
  * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string} | null} access
  * @typedef {{kind: "TapNotice", dropped: number, message: string}} TapNotice
@@ -109,6 +110,17 @@ export function rule(event) {
   if (!object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
   const part = side === "Client" ? route?.name : access?.rule;
   return `${refName(object)}${part ? `, ${part}` : ""}`;
+}
+
+/**
+ * Return where the flag of a failure is that a server behind a proxy sent: the client's proxy does not get it. Empty for other requests.
+ *
+ * @param {TapEvent} event
+ */
+export function whereToLook({ side, access, secured, destination, response: { status, details } }) {
+  const isFromServer = side === "Client" && !access && status >= 500 && details === "via_upstream";
+  if (!isFromServer || !secured || !destination.pod) return "";
+  return "sent by the server or its proxy: the server's row has its flag";
 }
 
 /**
