@@ -48,6 +48,16 @@ Timeout = Annotated[
 ]
 
 
+_ADVICE = {
+    "Service": (
+        "its status says nothing about proxies: wait for its pods (deployment/NAME) and for what routes its requests (trafficsplit/NAME,"
+        " canary/NAME, httproute/NAME); `headgate explain http://{name}/` shows its ready endpoints"
+    ),
+    "Pod": "wait for the workload that owns it, such as deployment/NAME, or use `kubectl wait --for=condition=Ready pod/{name}`",
+}
+"""What to do instead, for kinds without a status of headgate for which users wait."""
+
+
 class Readiness(enum.Enum):
     """Whether an object is ready, pending, or rejected."""
 
@@ -85,7 +95,8 @@ def wait(
     kind, name = parse_kind_and_name(what, WAITABLE)
     check = _READINESS[kind.ready_by] if kind.ready_by else _WORKLOADS.get(kind.kind)
     if check is None:
-        raise usage_error(f"`wait` does not support {kind.kind}; the kinds are {_WORDS}", option="KIND/NAME")
+        advice = _ADVICE.get(kind.kind, f"the kinds are {_WORDS}").format(name=name)
+        raise usage_error(f"`wait` does not support {kind.kind}; {advice}", option="KIND/NAME")
     seconds = duration(timeout, "--timeout")
     client = find_api(api)
     namespace = namespace or client.namespace
