@@ -62,3 +62,7 @@ async def test_the_rest_of_the_state_is_reported_when_pods_cannot_be_read() -> N
     state = await host(Unreachable()).state()
     assert state.workloads is None
     assert state.missing_kinds
+
+
+async def test_events_that_cannot_be_read_take_only_their_detail_from_the_status() -> None:
+    assert await host(Unreachable()).probe_events() == ()

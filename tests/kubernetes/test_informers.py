@@ -127,3 +127,18 @@ async def test_a_list_fails_while_the_api_server_does_not_answer(monkeypatch: py
     async with following(Unreachable()) as informers:
         with pytest.raises(Unavailable, match="kind Pod could not be read"):
             await informers.list("", "Pod")
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_only_pods_that_are_not_ready_are_listed_with_their_probes(store: MemoryStore, *, ready: bool) -> None:
+    """The status of the mesh names the probe that fails; the probes of all pods would only be memory."""
+    app = container("app", readinessProbe={"tcpSocket": {"port": 80}})
+    stored = await store.create(pod("web", containers=[app]))
+    conditions = [{"type": kind, "status": str(ready)} for kind in ("Ready", "ContainersReady")]
+    running = {"name": "app", "ready": ready, "started": True, "state": {"running": {}}}
+    status = {"conditions": conditions, "containerStatuses": [running]}
+    await store.update({**stored, "status": status}, subresource="status")
+    async with following(store) as informers:
+        (listed,) = (await informers.list("", "Pod")).items
+    assert ("readinessProbe" in listed["spec"]["containers"][0]) is not ready
+    assert [entry["ready"] for entry in listed["status"]["containerStatuses"]] == [ready]

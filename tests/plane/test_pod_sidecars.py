@@ -180,3 +180,12 @@ def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() 
     assert "the namespace shop has no label kubernetes.io/metadata.name" in found.decision.message
     label = "kubectl label namespace shop kubernetes.io/metadata.name=shop"
     assert found.advice_messages == (f"to add a sidecar, run: {label}",)
+
+
+def test_the_explanation_of_a_pod_that_is_not_ready_names_its_probe() -> None:
+    decision = InjectionDecision("NamespaceName", "kubernetes.io/metadata.name")
+    failed = "pod web: the readiness probe of container app (GET :80/) failed: HTTP status 404"
+    pod = explain_pod(PodFacts(web_pod(), decision, (), None, failed))
+    assert pod.messages == (
+        "it is not ready, and gets no requests of Services: the readiness probe of container app (GET :80/) failed: HTTP status 404",
+    )
