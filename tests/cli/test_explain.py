@@ -179,7 +179,10 @@ def test_explain_shows_404_for_an_unknown_host_and_exits_with_1(run: Run) -> Non
 def test_explain_names_the_ports_of_a_service_without_the_requested_port(run: Run) -> None:
     ended = run("explain", "GET", "http://website.default:9/", "-f", EXAMPLE)
     assert ended.code == 1
-    assert "Service default/website has no TCP port 9; it has 8080" in ended.out
+    assert (
+        "Service default/website has no port 9; its port is 8080 (http): did you mean http://website.default:8080/?"
+        in ended.out
+    )
     assert "no Service has this host" not in ended.out
 
 
@@ -264,7 +267,7 @@ def test_a_url_without_a_port_means_the_port_of_its_scheme(run: Run, tmp_path: P
         ("https://web", 443),
         ("http://web", 80),
         ("https://web:80", 80),
-        ("https://api", 80),
+        ("https://api", 0),
     ):
         ended = run("explain", url, "-f", "web.yaml", "-o", "json")
         assert json.loads(ended.out)["status"]["port"] == port, url

@@ -12,19 +12,20 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.make import objects
+from tests.make.objects import Object, meshed_pod
 
 from headgate.admission.injection import TRANSPARENT
 from headgate.cli import senders
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.probe import Batch, ProbeProgress, ProbeRequest, Tally
 from headgate.cli.senders import Sender, any_sidecar, send, sidecar
-from headgate.cli.try_target import TryPort
+from headgate.cli.try_target import TryPort, TryService, parse_url, port_of
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.pod_programs import PodContainer, ProgramFailed
 from headgate.resources.core.pod_metadata import SIDECAR
+from headgate.resources.core.service import ServicePort, ServiceSpec
 from headgate.resources.inspect import ObjectName, Proxy, ProxyCertificate, ProxyProcess, ProxyStatus
-from headgate.resources.meta import Object
 from headgate.resources.request_spec import CallerKind
 from headgate.resources.request_spec import RequestOrigin as Caller
 
@@ -100,6 +101,52 @@ async def test_a_client_without_a_connected_sidecar_is_an_error_with_the_reason(
         await sidecar(inspected(proxy("b-0", connected="")), caller)
     with pytest.raises(NotFound, match=r"no pod of the namespace shop has a sidecar.*--from KIND/NAME"):
         await any_sidecar(inspected(), "shop")
+
+
+class StoredPod:
+    """A client of an API server with one pod, whose sidecar has a mode."""
+
+    def __init__(self, mode: str) -> None:
+        self._pod = meshed_pod("client-1", "10.1.0.2", mode=mode)
+
+    async def get(self, path: str) -> Object:
+        assert path == "/api/v1/namespaces/shop/pods/client-1"
+        return self._pod
+
+
+@pytest.mark.parametrize(
+    ("mode", "url", "expected"),
+    [
+        (
+            "transparent",
+            "http://website/",
+            "Service shop/website has no port 80; its ports are 8080 (http), 9090 (http)",
+        ),
+        ("transparent", "http://website:9090/", 9090),
+        ("explicit", "http://website/", 8080),
+        ("explicit", "http://website:9090/", 9090),
+    ],
+)
+async def test_any_sidecar_of_this_machine_sends_to_the_port_that_its_mode_calls(
+    tmp_path: Path, mode: str, url: str, expected: int | str
+) -> None:
+    """A transparent sidecar finds routes by address and port. So the port of a URL without one is 80."""
+    (tmp_path / "probe.sock").touch()
+    sending = proxy("client-1")
+    process = ProxyProcess(pid=1, probe=str(tmp_path / "probe.sock"))
+    sending = structs.replace(sending, status=structs.replace(sending.status, process=process))
+    clients = inspected(sending)
+    clients.client = cast("Client", StoredPod(mode))
+    sender = await any_sidecar(clients, "shop")
+    assert (sender.socket, sender.by_address) == (tmp_path / "probe.sock", mode == "transparent")
+    spec = ServiceSpec(ports=(ServicePort(port=8080), ServicePort(port=9090)))
+    tried = TryService("shop/website", spec)
+    if isinstance(expected, int):
+        assert port_of(tried, parse_url(url), by_address=sender.by_address).port == expected
+        return
+    with pytest.raises(HeadgateError) as failure:
+        port_of(tried, parse_url(url), by_address=sender.by_address)
+    assert str(failure.value) == f"{expected}: did you mean http://website:8080/?"
 
 
 @pytest.fixture

@@ -254,7 +254,8 @@ async def test_an_unknown_service_or_port_is_an_error_before_any_request(served:
         unknown, closed = await served.run("try", "missing"), await served.run("try", "http://website:81")
     assert (unknown.code, closed.code, requests) == (1, 1, [])
     assert "no Service has the host missing" in unknown.err
-    assert "Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
+    ports = "its ports are 8080 (http), 9090 (http): did you mean http://website:8080/?"
+    assert f"Service default/website has no port 81; {ports}" in closed.err
 
 
 async def test_a_tcp_port_is_an_error_with_the_address_to_connect_to(served: ServedMesh, proxy: Serve) -> None:

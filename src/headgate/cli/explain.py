@@ -19,6 +19,7 @@ from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, encoded_url, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.evaluate import NOT_CONNECTED
 from headgate.model.routing import Protocol
 from headgate.options import GivenOptions
 from headgate.resources.explanations import (
@@ -199,16 +200,8 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
         yield "" if caller.is_named else "Caller", caller.message
     if explanation.revision or explanation.revision_message:
         yield "Rules", explanation.revision_message or f"of the revision {explanation.revision}"
-    if explanation.gateway:
-        yield (
-            "Gateway",
-            f"{explanation.gateway}, port {explanation.port}"
-            + (f", host {explanation.host}" if explanation.host else ""),
-        )
-    elif explanation.service:
-        yield "Service", f"{explanation.service}, port {explanation.port}"
-    else:
-        yield "Service", _unknown_service(explanation)
+    yield from _destination(explanation)
+    if not explanation.port:
         return
     yield "Protocol", f"{explanation.protocol}, {explanation.protocol_message}"
     if explanation.client_certificate_message:
@@ -224,6 +217,22 @@ def _facts(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
     if trace := explanation.trace:
         decision = "sampled by the client" if trace.sampled else "not sampled by the client"
         yield "Trace", f"{trace.id}, {decision}" + ("" if trace.recorded else f"; {NO_SPANS}")
+
+
+def _destination(explanation: ExplanationStatus) -> Iterator[tuple[str, str]]:
+    """Yield the Gateway or Service that the request reaches, and why it has this port."""
+    if explanation.gateway:
+        yield (
+            "Gateway",
+            f"{explanation.gateway}, port {explanation.port}"
+            + (f", host {explanation.host}" if explanation.host else ""),
+        )
+    elif explanation.service:
+        yield "Service", f"{explanation.service}, port {explanation.port}"
+    else:
+        yield "Service", _unknown_service(explanation)
+    if explanation.port_message:
+        yield "Port", explanation.port_message
 
 
 def _without_route(explanation: ExplanationStatus) -> str:
@@ -344,5 +353,7 @@ def _answers(backend: ExplainedBackend) -> str:
     if not backend.status_code:
         return f"{backend.service}:{backend.port}"
     reason = f", {backend.message or backend.reason}" if backend.reason else ""
+    if backend.reason == NOT_CONNECTED:
+        return f"no connection{reason}"
     of = f" for {backend.service}" if backend.service else ""
     return f"the proxy: {backend.status_code}{of}{reason}"

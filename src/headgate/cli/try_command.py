@@ -22,7 +22,15 @@ from headgate.cli.probe import Batch, FailureKey, ProbeRequest, Tally
 from headgate.cli.request_arguments import HOST, Headers, parse_headers, parse_method
 from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
 from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, fits, of_request
-from headgate.cli.try_target import TriedUrl, TryPort, find_service_port, parse_url, with_host_header, without_localhost
+from headgate.cli.try_target import (
+    TriedUrl,
+    TryPort,
+    find_service,
+    parse_url,
+    port_of,
+    with_host_header,
+    without_localhost,
+)
 from headgate.kubernetes.client import path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -147,10 +155,11 @@ async def _run(
         target = await without_localhost(inspect_client, target)
         batch = _addressed(batch, target.sent)
     sender = gateway or (await sidecar(inspect_client, caller) if caller else None)
-    where = await find_service_port(client, target, sender.namespace if sender else here.namespace)
+    service = await find_service(client, target, sender.namespace if sender else here.namespace)
     if sender is None:
-        sender = await any_sidecar(inspect_client, where.namespace)
+        sender = await any_sidecar(inspect_client, service.namespace)
         note(f"{sender.name} sends the requests; name another client by --from, and its namespace by -n")
+    where = port_of(service, target, by_address=sender.by_address)
     if sender.pod:
         caller = Caller(kind="Pod", namespace=sender.namespace, name=sender.pod)
     sent = batch.request

@@ -16,7 +16,7 @@ from headgate.compiler.protocols import protocol_of
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
-from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
+from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT, no_such_port, suggestion
 from headgate.model.localhost_names import is_name
 from headgate.resources.core.service import ServiceSpec
 from headgate.resources.meta import Object, service_name
@@ -43,17 +43,24 @@ class TriedUrl(NamedTuple):
         return urlsplit(self.sent).netloc
 
 
+class TryService(NamedTuple):
+    """The Service (`namespace/name`) that a URL names, with its spec."""
+
+    name: str
+    spec: ServiceSpec
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the Service."""
+        return self.name.partition("/")[0]
+
+
 class TryPort(NamedTuple):
     """An HTTP port of a Service. `address` is the Service's cluster IP, empty if it has none."""
 
     service: str
     port: int
     address: str
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the Service."""
-        return self.service.partition("/")[0]
 
 
 def parse_url(text: str) -> TriedUrl:
@@ -101,11 +108,8 @@ async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> 
     return target._replace(host=host, port=port, sent=sent)
 
 
-async def find_service_port(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryPort:
-    """Return the Service port of a target, for a caller in `namespace`.
-
-    Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
-    """
+async def find_service(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryService:
+    """Return the Service of a target, for a caller in `namespace`. Raises NotFound for an unknown one."""
     if name := service_name(target.host, namespace, DOMAIN):
         service = await _service(client, *name.split("/"))
     else:
@@ -115,7 +119,7 @@ async def find_service_port(client: Client, target: TriedUrl, namespace: str = D
             f"no Service has the host {target.host}; write name.namespace, or only the name for the namespace {namespace}"
         )
     name = f"{service['metadata']['namespace']}/{service['metadata']['name']}"
-    return _port_of(name, msgspec.convert(service.get("spec") or {}, ServiceSpec), target)
+    return TryService(name, msgspec.convert(service.get("spec") or {}, ServiceSpec))
 
 
 async def _service(client: Client, namespace: str, name: str) -> Object | None:
@@ -130,14 +134,21 @@ async def _service_with_address(client: Client, address: str) -> Object | None:
     return next((service for service in services if (service.get("spec") or {}).get("clusterIP") == address), None)
 
 
-def _port_of(name: str, spec: ServiceSpec, target: TriedUrl) -> TryPort:
+def port_of(service: TryService, target: TriedUrl, *, by_address: bool) -> TryPort:
+    """Return the port of a Service to which clients with the URL of a target connect.
+
+    Without a port in the URL, it is 80. An HTTP proxy takes the first port of a Service without port 80, but clients that connect
+    to the Service `by_address` do not. Raises HeadgateError for a port that is missing or not HTTP.
+    """
+    name, spec = service
     by_number = {tcp.port: tcp for tcp in reversed(spec.ports) if tcp.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
         raise HeadgateError(f"Service {name} has no TCP port to send requests to; add a port to its spec.ports")
-    port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
+    port = target.port or (DEFAULT_PORT if by_address or DEFAULT_PORT in ports else ports[0])
     if port not in ports:
-        raise HeadgateError(f"Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
+        offered = {number: protocol_of(by_number[number])[0] for number in ports}
+        raise HeadgateError(no_such_port(name, port, offered) + suggestion(target.host, "http", offered))
     protocol, why, _ = protocol_of(by_number[port])
     if not protocol.is_http:
         raise HeadgateError(

@@ -18,7 +18,7 @@ from headgate.model.edge_tls import BackendTls, backend_words
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
-from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, STOP_PROCESS
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, EXTERNAL, INJECT, PROCESS, STOP_PROCESS
 from headgate.resources.explanations import MUTUAL_TLS, NO_CALLER, PLAINTEXT, TLS, Arrival
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import AUTHORIZATION_POLICY
@@ -37,6 +37,7 @@ class Caller(Value, frozen=True, kw_only=True):
 
     `identity` is its SPIFFE ID, empty for plaintext, and for a caller that is not named. A Service name without a namespace means a Service in
     `home`. With `sidecar`, routes for clients of `home` only apply. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
+    With `by_address`, it connects to the address and port of the URL, as behind a transparent sidecar; otherwise it uses an HTTP proxy.
     """
 
     object: Key | None
@@ -45,6 +46,7 @@ class Caller(Value, frozen=True, kw_only=True):
     home: str = DEFAULT_NAMESPACE
     is_scoped: bool = False
     sidecar: bool = False
+    by_address: bool = False
 
 
 def gateway(trust_domain: str, note: str = "") -> Caller:
@@ -57,16 +59,18 @@ def not_named() -> Caller:
     return Caller(object=None, identity="", note=NO_CALLER)
 
 
-def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -> Caller:
-    """Return a caller for a pod with this ServiceAccount and a sidecar."""
-    has_pods = f"{namespace}/{name}" in snapshot.pods_of_account
+def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str, *, on_cluster: bool = False) -> Caller:
+    """Return a caller for a pod with this ServiceAccount and a sidecar; without such a pod, one with the sidecar of new pods."""
+    pods = snapshot.pods_of_account.get(f"{namespace}/{name}", ())
+    captures = {workload.capture for workload in compiled.mesh.workloads if workload.name in pods}
     return Caller(
         object=Key("", "ServiceAccount", namespace, name),
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
-        note="" if has_pods else "no pod runs as this ServiceAccount now",
+        note="" if pods else "no pod runs as this ServiceAccount now",
         home=namespace,
         is_scoped=compiled.mesh.scoped,
         sidecar=True,
+        by_address="transparent" in captures if captures else on_cluster,
     )
 
 
@@ -80,14 +84,24 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     key = Key("", "Pod", *name.split("/"))
     workload = next((workload for workload in compiled.mesh.workloads if workload.name == name), None)
     if workload:
-        scoped = compiled.mesh.scoped
-        return Caller(object=key, identity=workload.identity, home=namespace, is_scoped=scoped, sidecar=True)
+        return Caller(
+            object=key,
+            identity=workload.identity,
+            home=namespace,
+            is_scoped=compiled.mesh.scoped,
+            sidecar=True,
+            by_address=workload.capture == "transparent",
+        )
     address = written.status.pod_ip
+    is_loopback = bool(address) and ip_address(address).is_loopback
     no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
-    if STOP_PROCESS in written.metadata.finalizers or (address and ip_address(address).is_loopback):
+    if STOP_PROCESS in written.metadata.finalizers or is_loopback:
         note = f"{no_sidecar}; the gateway forwards its requests"
-        return Caller(object=key, identity=gateway_id(compiled.mesh.trust_domain), note=note)
-    return Caller(object=key, identity="", note=no_sidecar, home=namespace)
+        identity = gateway_id(compiled.mesh.trust_domain)
+        is_external = written.metadata.annotations.get(PROCESS) == EXTERNAL
+        has_own_network = not (is_loopback or is_external or written.spec.host_network)  # others get `http_proxy`
+        return Caller(object=key, identity=identity, note=note, by_address=has_own_network)
+    return Caller(object=key, identity="", note=no_sidecar, home=namespace, by_address=True)
 
 
 class Arrivals:

@@ -13,7 +13,17 @@ from headgate.compiler.resilience_words import words
 from headgate.compiler.snapshot import Snapshot
 from headgate.model import cors, edge_tls, sessions
 from headgate.model.applied_filters import backend_request, redirect_location
-from headgate.model.evaluate import PREFLIGHT_REQUEST, Decision, EntryPort, Portion, copies, decide
+from headgate.model.evaluate import (
+    NO_SUCH_PORT,
+    NOT_CONNECTED,
+    PREFLIGHT_REQUEST,
+    UNAVAILABLE,
+    Decision,
+    EntryPort,
+    Portion,
+    copies,
+    decide,
+)
 from headgate.model.hash_slots import slot_range_at
 from headgate.model.host_names import host_fits, without_port
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
@@ -59,7 +69,10 @@ def explain(
         compiled = structs.replace(compiled, mesh=compiled.mesh.seen_from(caller.home))
     routed = with_chosen_id(request) if compiled.mesh.tracing else request
     decision = decide(compiled.mesh, where, routed, caller.home)
-    if decision.entry is None and caller.is_scoped and not decision.is_refused:
+    if decision.entry is None and caller.by_address and (message := _missing_port(decision)):
+        failed = Portion(share=Fraction(1), status=UNAVAILABLE, reason=NOT_CONNECTED, message=message)
+        decision = structs.replace(decision, shares=(failed,), sanitized=None)
+    elif decision.entry is None and caller.is_scoped and not decision.is_refused:
         refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="NotVisible", message=_NOT_VISIBLE)
         decision = structs.replace(decision, shares=(refused,))
     seen = decision.sanitized.request if decision.sanitized else request
@@ -101,6 +114,11 @@ def explain(
         remarks=tuple(_remarks(compiled, snapshot, decision)),
         trace=_trace(compiled.mesh, request),
     )
+
+
+def _missing_port(decision: Decision) -> str:
+    """Return the message that the called Service lacks the port; otherwise an empty text."""
+    return next((portion.message for portion in decision.shares if portion.reason == NO_SUCH_PORT), "")
 
 
 def _trace(mesh: Mesh, request: Request) -> ClientTrace | None:

@@ -1,6 +1,6 @@
 """Explain a request that users describe by URL, method, headers, caller and Gateway."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import SplitResult
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import NotFound
 from headgate.kinds import names_of
 from headgate.model import localhost_names
-from headgate.model.authorities import resolve
+from headgate.model.authorities import ports_of, suggestion, url_host
 from headgate.model.evaluate import EntryPort
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, Protocol
@@ -54,8 +54,8 @@ def explain_request(
         headers=tuple(field for field in spec.headers if field[0].lower() != "host"),
         server_name=server_name,
     )
-    caller = _caller(compiled, snapshot, spec, has_gateway=not on_cluster or bool(compiled.mesh.gateway_pods))
-    authority = _with_port(compiled, parts, caller)
+    caller = _caller(compiled, snapshot, spec, on_cluster=on_cluster)
+    authority = _authority(parts, caller)
     where: EntryPort | str = authority
     if name := gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme], is_udp=parts.scheme == UDP)
@@ -66,19 +66,49 @@ def explain_request(
     elif caller.object and not caller.identity:
         compiled, caller = plain_callers.as_reached(compiled, authority, caller)
     status = explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
+    status = _with_port_words(compiled, status, parts, caller)
     if spec.server_name and status.port and not _reads_server_names(where, status):
         message = f"{status.protocol_message}; so the server name {spec.server_name} has no effect"
         status = structs.replace(status, protocol_message=message)
     return status
 
 
-def _with_port(compiled: Compiled, parts: SplitResult, caller: Caller) -> str:
-    """Return the authority of a URL; that of an https URL without a port has port 443, if the Service has this port."""
-    if parts.scheme == "https" and parts.port is None:
-        authority = f"{parts.netloc.removesuffix(':')}:{PORTS[parts.scheme]}"
-        if resolve(compiled.mesh, authority, caller.home):
-            return authority
-    return parts.netloc
+def _authority(parts: SplitResult, caller: Caller) -> str:
+    """Return the host and port of a URL to which a caller connects.
+
+    An HTTP proxy gets no port for an http URL without one, and chooses it. For https, clients ask the proxy for a tunnel to port 443.
+    """
+    host = parts.netloc.removesuffix(":")
+    is_chosen = parts.scheme == "http" and not caller.by_address
+    return host if is_chosen or parts.port is not None else f"{host}:{PORTS[parts.scheme]}"
+
+
+def _with_port_words(
+    compiled: Compiled, status: ExplanationStatus, parts: SplitResult, caller: Caller
+) -> ExplanationStatus:
+    """Return an explanation with the reason for the port of a URL without one, and with a URL for a port that is missing."""
+    offered = ports_of(compiled.mesh, parts.hostname or "", caller.home)
+    if parts.port is None:
+        status = structs.replace(status, port_message=_port_words(status, parts, offered))
+    if status.service or not offered or not status.backends[0].message:
+        return status
+    meant = suggestion(parts.hostname or "", parts.scheme, offered)
+    (backend,) = status.backends
+    return structs.replace(status, backends=(structs.replace(backend, message=f"{backend.message}{meant}"),))
+
+
+def _port_words(status: ExplanationStatus, parts: SplitResult, offered: Mapping[int, Protocol]) -> str:
+    """Return why a request for a URL without a port goes to its port; empty if no Service or Gateway has the host."""
+    usual = PORTS.get(parts.scheme, 0)
+    if not (status.service or status.gateway or offered):
+        return ""
+    if status.port in (0, usual):
+        return f"the URL has no port, and {usual} is that of {parts.scheme}"
+    direct = f"http://{url_host(parts.hostname or '')}:{status.port}/"
+    return (
+        f"the URL has no port: the HTTP proxy takes the Service's first one, because the Service lacks {usual}. "
+        f"Behind a transparent sidecar, a client needs {direct}"
+    )
 
 
 def _reads_server_names(where: EntryPort | str, status: ExplanationStatus) -> bool:
@@ -88,13 +118,14 @@ def _reads_server_names(where: EntryPort | str, status: ExplanationStatus) -> bo
     return status.protocol == Protocol.TLS.value
 
 
-def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, *, has_gateway: bool) -> Caller:
+def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec, *, on_cluster: bool) -> Caller:
     client = read_client(spec.caller, spec.namespace)
     if client is None:
+        has_gateway = not on_cluster or bool(compiled.mesh.gateway_pods)
         caller = arrivals.gateway(compiled.mesh.trust_domain) if has_gateway else arrivals.not_named()
-        return structs.replace(caller, home=spec.namespace)
+        return structs.replace(caller, home=spec.namespace, by_address=on_cluster)
     if client.kind == "ServiceAccount":
-        return arrivals.account(compiled, snapshot, client.namespace, client.name)
+        return arrivals.account(compiled, snapshot, client.namespace, client.name, on_cluster=on_cluster)
     full = f"{client.namespace}/{client.name}"
     if client.kind == "Pod":
         if full not in snapshot.pods:

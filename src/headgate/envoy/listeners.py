@@ -31,7 +31,8 @@ _REFUSED = (
     f"{_SPELLING}"
 )
 _NO_ROUTES = (
-    "headgate: this proxy has no routes for %REQ(:AUTHORITY)%; wait until `headgate proxies` shows it as InSync.\n"
+    "headgate: this proxy has no routes for %REQ(:AUTHORITY)%: the Service has no such HTTP port, or `headgate proxies` does "
+    "not show the proxy as InSync yet.\n"
 )
 _NOT_ALLOWED = (
     "headgate: access denied: {identity} may not call %REQ(:AUTHORITY)%. To allow the call, create a TrafficTarget with "

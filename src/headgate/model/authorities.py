@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headgate.model.routing import Endpoint, Frontend, Mesh, PortRef
+from headgate.model.routing import Endpoint, Frontend, Mesh, PortRef, Protocol
 
 DEFAULT_PORT = 80
 DEFAULT_NAMESPACE = "default"
@@ -74,11 +74,28 @@ def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRe
 def missing_port(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> str:
     """Return a message if a Service has the host of an authority, but not the port; otherwise an empty text."""
     host, _, port = canonical(authority).lower().rpartition(":")
-    for frontend in mesh.frontends if port.isdigit() else ():
-        ports = ", ".join(map(str, frontend.ports))
-        if canonical(host) in dict(authorities(frontend, mesh.domain, home)) and int(port) not in frontend.ports:
-            return f"Service {frontend.service} has no TCP port {port}; it has {ports}"
-    return ""
+    offered = ports_of(mesh, host, home) if port.isdigit() else {}
+    ref = resolve(mesh, host, home) if offered else None
+    return no_such_port(ref.service, int(port), offered) if ref and int(port) not in offered else ""
+
+
+def ports_of(mesh: Mesh, host: str, home: str = DEFAULT_NAMESPACE) -> Mapping[int, Protocol]:
+    """Return the ports of the Service that has a host, with the protocol of each; empty without such a Service."""
+    ref = resolve(mesh, host, home)
+    return {table.ref.port: table.protocol for table in mesh.tables if ref and table.ref.service == ref.service}
+
+
+def no_such_port(service: str, port: int, offered: Mapping[int, Protocol]) -> str:
+    """Return the message that a Service (`namespace/name`) lacks a port, with the ports that it has."""
+    ports = ", ".join(f"{number} ({protocol.value})" for number, protocol in offered.items())
+    return f"Service {service} has no port {port}; its {'port is' if len(offered) == 1 else 'ports are'} {ports}"
+
+
+def suggestion(host: str, scheme: str, offered: Mapping[int, Protocol]) -> str:
+    """Return the question whether a client means the first port of a Service that fits a scheme; empty without one."""
+    fits = (lambda protocol: protocol is Protocol.TLS) if scheme == "https" else (lambda protocol: protocol.is_http)
+    port = next((number for number, protocol in offered.items() if fits(protocol)), 0)
+    return f": did you mean {scheme}://{url_host(host)}:{port}/?" if port else ""
 
 
 def server_name(ref: PortRef, domain: str) -> str:

@@ -43,6 +43,7 @@ UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
 NO_SUCH_HOST, NO_SUCH_PORT = "NoSuchHost", "NoSuchPort"
+NOT_CONNECTED = "NotConnected"
 MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"

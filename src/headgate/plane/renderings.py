@@ -126,7 +126,10 @@ class ConfigRenderer:
 
     def _explanation(self, snapshot: Snapshot, request: ExplainRequest) -> ExplanationStatus:
         compiled = self._compiler.compile(snapshot, self._settings, request.modes)
-        return structs.replace(explain_request(compiled, snapshot, request.sent), revision=self._revision)
+        return structs.replace(
+            explain_request(compiled, snapshot, request.sent, on_cluster=self._settings.gateway_pods),
+            revision=self._revision,
+        )
 
     def _response(self, snapshot: Snapshot, request: RenderRequest) -> RenderResponse:
         compiled = self._compiler.compile(snapshot, self._settings, request.modes)

@@ -102,7 +102,8 @@ class Arrival(Answer, frozen=True, kw_only=True):
 class ExplainedBackend(Answer, frozen=True, kw_only=True):
     """A backend's share of the requests.
 
-    With a `status_code`, the proxy answers these requests itself, because of `reason`.
+    With a `status_code`, the proxy answers these requests itself, because of `reason`. With the reason `NotConnected`, their
+    connection fails.
     """
 
     service: str
@@ -236,7 +237,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     """Where a request goes, and why.
 
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host. `route`
-    is null if none matches. `client_certificate_message` says which certificate the client presents to a Gateway, in words; empty if it
+    is null if none matches. `port_message` says why a URL without a port means this one. `client_certificate_message` says which certificate the client presents to a Gateway, in words; empty if it
     needs none. `location` is the address of a redirect. `fallback_message` says what happens when no backend can
     get traffic, and `unready_messages` why pods of backends without a ready endpoint are not ready. `candidates` has the routes in the order of precedence. `revision` is the one of headgate by whose rules all
     this is so, empty for the default one; `revision_message` says why it is not that of the caller's proxy.
@@ -247,6 +248,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     service: str
     gateway: str
     port: int
+    port_message: str = ""
     protocol: PortProtocol
     protocol_message: str
     host: str

@@ -134,6 +134,7 @@
  * @property {Share} share
  * @property {number} [readyEndpoints]
  * @property {number} [statusCode] the response of the proxy itself; 0 if the backend answers
+ * @property {string} [reason]
  * @property {string} [message]
  * @property {string[]} [filterMessages]
  * @property {Arrival[]} arrivals
@@ -142,6 +143,7 @@
  * @property {string} service
  * @property {string} gateway
  * @property {number} port
+ * @property {string} portMessage why a URL without a port means this one
  * @property {string} protocol
  * @property {string} protocolMessage
  * @property {{statusCode: number, messages: string[]} | null} sanitizing

@@ -47,6 +47,7 @@ export function requestFacts({
   service,
   gateway,
   port,
+  portMessage = "",
   protocol,
   protocolMessage,
   sanitizing,
@@ -62,6 +63,7 @@ export function requestFacts({
       "Arrives at",
       service || gateway ? `${gateway ? `Gateway ${gateway}` : `Service ${service}`}, port ${port}` : "an unknown host",
     ],
+    ["Port", portMessage],
     ["Protocol", [protocol, protocolMessage].filter(Boolean).join(", ")],
   ];
   if (sanitizing?.messages.length) facts.push(["Before routing", sanitizing.messages.join("; ")]);
@@ -106,11 +108,12 @@ export function routeName({ object, name, matches }) {
 
 /** @param {{backend: ExplainedBackend, verb: string}} properties */
 function Backend({ backend, verb }) {
-  const { service, port, share, readyEndpoints, statusCode = 0, message = "", filterMessages = [], arrivals } = backend;
+  const { service, port, share, readyEndpoints, statusCode = 0, reason = "", message = "", filterMessages = [], arrivals } = backend;
   const part = percent(share.numerator, share.denominator);
+  const answer = reason === "NotConnected" ? "The connection fails" : `The proxy answers ${statusCode}`;
   return html`<div class="backend">
     <p>
-      <strong>${statusCode ? `The proxy answers ${statusCode}` : `${service}:${port}`}</strong>
+      <strong>${statusCode ? answer : `${service}:${port}`}</strong>
       ${statusCode ? ` to ${part}` : ` ${verb} ${part} of the requests`}
       ${readyEndpoints === undefined ? null : html`<span class="quiet">, ${plural(readyEndpoints, "ready endpoint")}</span>`}
     </p>
