@@ -1,11 +1,16 @@
-"""The shares of a split in its status."""
+"""The shares and conditions of a split in its status."""
 
 from fractions import Fraction
+
+import pytest
+from tests.make.objects import Object, backed_service, service, split
+from tests.make.values import compiled
 
 from headgate.compiler.report import Share, SplitOutcome
 from headgate.kinds import SPLIT
 from headgate.model.routing import PortRef
-from headgate.plane.status.conditions import shares, summary
+from headgate.plane.status.conditions import conditions, shares, summary
+from headgate.plane.status.receipts import Progress
 from headgate.resources.meta import Key
 from headgate.resources.schema.catalog import schemas
 
@@ -32,3 +37,41 @@ def test_backends_of_one_name_in_two_namespaces_are_two_items_of_the_status() ->
 
 def test_an_event_names_backends_as_the_split_does() -> None:
     assert summary([OUTCOME]) == "port 80: card 50%, card.payments 50%"
+
+
+def backends_ready(*objects: Object) -> tuple[bool | None, str, str]:
+    """Return the status, reason and message of the condition BackendsReady of the split `web`."""
+    report = compiled(*backed_service("web"), *backed_service("v1", ("", "10.1.0.1")), *objects).report
+    findings = [finding for finding in report.findings if finding.about.kind == "TrafficSplit"]
+    outcomes = [outcome for outcome in report.outcomes if outcome.about.name == "web"]
+    every = conditions(findings, Progress(), outcomes)
+    (condition,) = [condition for condition in every if condition.type == "BackendsReady"]
+    return condition.status, condition.reason, condition.message
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason", "message"),
+    [
+        ([], "BackendNotFound", "Service default/v2 not found; it gets no traffic until it exists"),
+        (backed_service("v2"), "NoReadyEndpoints", "Service default/v2 has no ready endpoint on port 8080"),
+        ([service("v2", 9090)], "PortMismatch", "Service default/v2 has only port 9090; add port 8080 to it"),
+    ],
+)
+def test_backends_are_not_ready_while_one_with_a_weight_gets_nothing(
+    backend: list[Object], reason: str, message: str
+) -> None:
+    """The reason and the message are those of the finding."""
+    status, shown, text = backends_ready(*backend, split("web", {"v1": 90, "v2": 10}))
+    assert (status, shown) == (False, reason)
+    assert message in text
+
+
+def test_a_backend_without_a_weight_need_not_exist() -> None:
+    assert backends_ready(split("web", {"v1": 1, "v2": 0}))[:2] == (True, "BackendsReady")
+
+
+@pytest.mark.parametrize(
+    "unused", [split("web", {"v1": 1}, matches=["gone"]), split("web", {"v1": 1}, service="nowhere")]
+)
+def test_backends_of_a_split_that_applies_nowhere_are_not_checked(unused: Object) -> None:
+    assert backends_ready(unused)[:2] == (None, "NotChecked")

@@ -32,8 +32,9 @@ _TRUE_CONDITIONS = {
         "ResolvedRefs",
         "every Service that the split names exists and offers the root's ports",
     ),
-    ConditionType.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
+_BACKENDS_READY = (ConditionType.BACKENDS_READY.value, "every backend with a weight has ready endpoints")
+_NOT_CHECKED = ("NotChecked", "the split applies to no port of its root, so no backend is checked")
 _PORTS_RESOLVED = "the pods of the Service declare all of its target ports"
 _CONFLICTED = "Conflicted"
 _SERVICE_CONDITION = prefixed(ConditionType.RESOLVED_REFS.value)
@@ -80,9 +81,11 @@ class StatusInputs(NamedTuple):
     blocking: Sequence[str] = ()
 
 
-def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
+def conditions(
+    findings: Sequence[Finding], progress: Progress, outcomes: Sequence[SplitOutcome]
+) -> tuple[StatusCondition, ...]:
     """Return the conditions of a TrafficSplit in the order of its status: Accepted is first and Programmed last."""
-    judged = tuple(by_condition(findings, _TRUE_CONDITIONS))
+    judged = (*by_condition(findings, _TRUE_CONDITIONS), _backends_ready(findings, outcomes))
     conflicted = [finding for finding in findings if finding.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
         type=_CONFLICTED,
@@ -92,6 +95,25 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
     )
     accepted = judged[0].status is True and not any(finding.reason is Reason.SERVICE_NOT_FOUND for finding in findings)
     return (*judged, conflict, programmed(progress, accepted=accepted))
+
+
+def _backends_ready(findings: Sequence[Finding], outcomes: Sequence[SplitOutcome]) -> StatusCondition:
+    """Return the condition BackendsReady: False if a backend with a weight gets nothing on a port, for whatever reason."""
+    left_out = {
+        f"spec.backends[{index}].service"
+        for outcome in outcomes
+        for index, share in enumerate(outcome.shares)
+        if share.weight and share.left_out
+    }
+    faults = [
+        finding
+        for finding in findings
+        if finding.reason.condition is ConditionType.BACKENDS_READY or finding.field in left_out
+    ]
+    if not faults and not outcomes:
+        reason, message = _NOT_CHECKED
+        return StatusCondition(type=ConditionType.BACKENDS_READY.value, status=None, reason=reason, message=message)
+    return _judged(ConditionType.BACKENDS_READY, faults, _BACKENDS_READY)
 
 
 def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
@@ -126,13 +148,19 @@ def by_condition(
     `met` maps each condition to its reason and message for True. A False condition has the reason and messages of the
     findings.
     """
-    for condition, (reason, message) in met.items():
-        broken = [finding for finding in findings if finding.reason.condition is condition]
-        if broken:
-            text = "; ".join(dict.fromkeys(finding.message for finding in broken))
-            yield StatusCondition(type=condition.value, status=False, reason=broken[0].reason.value, message=text)
-        else:
-            yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
+    for condition in met:
+        yield _judged(
+            condition, [finding for finding in findings if finding.reason.condition is condition], met[condition]
+        )
+
+
+def _judged(condition: ConditionType, faults: Sequence[Finding], met: tuple[str, str]) -> StatusCondition:
+    """Return a condition that is False for these findings; without any it is True, with the reason and message `met`."""
+    if not faults:
+        reason, message = met
+        return StatusCondition(type=condition.value, status=True, reason=reason, message=message)
+    text = "; ".join(dict.fromkeys(finding.message for finding in faults))
+    return StatusCondition(type=condition.value, status=False, reason=faults[0].reason.value, message=text)
 
 
 def programmed_condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
@@ -260,7 +288,7 @@ def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
     through = (port for parent in report.routes for port in ports_of(parent))
     progress = inputs.receipts.progress([*(outcome.ref for outcome in report.outcomes), *through])
     generation = report.generation or generation_of(obj)
-    current = conditions(report.findings, progress)
+    current = conditions(report.findings, progress, report.outcomes)
     before = status_of(obj).get("conditions")
     return status_fields(
         TrafficSplitStatus(
