@@ -31,11 +31,12 @@ from headgate.latest import Latest, until
 from headgate.options import InjectionMode
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
-from headgate.plane.inspector import Inspector
+from headgate.plane.inspector import Inspector, TrafficAnswers
 from headgate.plane.live_state import LiveState, Recorded
 from headgate.plane.loop import Loop
 from headgate.plane.mesh_state import HostState
 from headgate.plane.predictions import PredictedControllers
+from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.resources.inspect import ProxyProcess
 from headgate.resources.meta import Key, Object
 from headgate.resources.versions import kind_written
@@ -46,6 +47,8 @@ from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.runtime_directory import runtime_directory
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.store.memory import MemoryStore
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flows import Flow, Reading
 from headgate.xds.fleet import Fleet
 
 TOKEN = "a-token-for-tests"
@@ -93,7 +96,7 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
 
 
 class ServedMesh:
-    """A served API, its store, the host's findings, and the state directory in which commands find the API."""
+    """A served API, its store, the host's findings, the traffic `flows`, and the state directory in which commands find the API."""
 
     live_state: LiveState
 
@@ -101,6 +104,7 @@ class ServedMesh:
         self.store = store
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.host = NoHost()
+        self.flows: dict[Flow, Counts] = {}
         self.controllers = PredictedControllers(expected_objects, explicit_sidecars(mode))
         self.state = state
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
@@ -108,6 +112,10 @@ class ServedMesh:
     async def run(self, *arguments: str) -> Ran:
         """Run a command to its end, in a thread of this process, which also serves the API."""
         return await asyncio.to_thread(invoke, *arguments)
+
+    async def read(self, seconds: float, end: float | None = None) -> Reading:
+        """Return the counts of `flows`, whatever the time."""
+        return Reading(end=end or 0.0, window=seconds, flows=self.flows)
 
     def start(self, *arguments: str) -> Any:
         """Start a command as a program; return the awaitable process."""
@@ -184,6 +192,7 @@ async def serving(served: ServedMesh, certificate: CertificateFiles, settings: S
         store, *plane(store, settings), Recorded(findings=[served.of_host], controllers=served.controllers)
     )
     served.live_state = live_state
+    traffic = TrafficAnswers(TrafficGraphs(live_state, store, served, Latest({})))
     working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
@@ -194,7 +203,7 @@ async def serving(served: ServedMesh, certificate: CertificateFiles, settings: S
                     store,
                     token=TOKEN,
                     pods=only_logs(logs),
-                    computed=ComputedGroups(inspector=Inspector(live_state, served.host)),
+                    computed=ComputedGroups(inspector=Inspector(live_state, served.host, traffic=traffic)),
                 ),
                 listener,
                 certificate,

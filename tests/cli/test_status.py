@@ -1,5 +1,6 @@
 """`headgate status` against a served API."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from headgate.plane.mesh_state import HostState
 from headgate.resources.mesh_status import StoreState, UnreadyWorkload, WorkloadCounts
 from headgate.resources.meta import Key
 from headgate.resources.registry import KINDS
+from headgate.telemetry.counters.counts import UNSENT, Counts, class_index
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,24 @@ async def test_a_cluster_without_the_gateway_api_is_said_in_few_words(
 ) -> None:
     served.host.observed = HostState(missing_kinds=missing)
     assert f"missing kinds {text}\n" in (await served.run("status")).out
+
+
+async def test_status_shows_failing_traffic_with_the_command_that_explains_it_and_exits_with_0(
+    served: ServedMesh,
+) -> None:
+    """The exit code is about the mesh: an application that fails does not change it."""
+    assert "failing now   none\n" in (await served.run("status")).out
+    client = Peer(pod="default/client")
+    for number in range(6):
+        called = Flow(source=client, destination=NO_PEER, service=f"default/web-{number}", port=8080)
+        served.flows[called] = Counts.of({class_index(503): 3, class_index(200): number, UNSENT: 3})
+    ended = await served.run("status")
+    assert ended.code == 0
+    assert (
+        "failing now   Pod default/client to default/web-0:8080: 100% failed of 3: no server got them, the caller's proxy responded\n"
+        "              headgate explain http://web-0.default:8080/ --from pod/client -n default\n"
+    ) in ended.out
+    assert "web-1:8080: 75% failed of 4" in ended.out
+    assert "              and 1 more; -o json shows all\n" in ended.out
+    shown = json.loads((await served.run("status", "-o", "json")).out)["status"]
+    assert (shown["healthy"], len(shown["failing"]), shown["failing"][0]["failed"]) == (True, 6, 3)

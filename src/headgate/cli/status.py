@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 import typer
 from msgspec import structs
@@ -15,13 +16,14 @@ from headgate.cli.inspect_client import SEE_STATUS, InspectClient
 from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.errors import HeadgateError, Unavailable
-from headgate.formatting import pluralize
+from headgate.formatting import pluralize, share
 from headgate.kinds import EXPERIMENTAL, GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.unready import blocked_deletions, unready_reasons
 from headgate.model.localhost_names import url
 from headgate.resources.mesh_status import (
     CertificateCounts,
+    FailingTraffic,
     FindingCounts,
     MeshProblem,
     MeshState,
@@ -31,14 +33,16 @@ from headgate.resources.mesh_status import (
 from headgate.resources.meta import since
 from headgate.resources.registry import KINDS
 
+_SHOWN_FAILING = 5
 _GATEWAY_API = frozenset(f"{kind.plural}.{kind.group}" for kind in KINDS if kind.group == GATEWAY)
 
 
 @with_api_options
 def status(*, output: Output = Format.TABLE, api: ApiOptions) -> None:
-    """Summarize the running mesh: proxies, certificates, findings, and processes adopted from an earlier run.
+    """Summarize the running mesh: proxies, certificates, findings, failing traffic, and processes of an earlier run.
 
-    The last lines name the problems. Warnings do not count: `headgate check` lists them.
+    The last lines name the problems, which set the exit code. Warnings and failing traffic do not: `headgate check`
+    lists the warnings, and the command below failing traffic explains it.
     """
     try:
         mesh = asyncio.run(_status(InspectClient.of(api)))
@@ -111,9 +115,31 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     if mesh.localhost_port:
         yield "browser", Text(url("SERVICE.NAMESPACE.localhost", mesh.localhost_port))
     yield "findings", _findings(mesh.findings)
+    if mesh.failing is not None:
+        yield from _failing(mesh.failing)
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
     yield "adopted", Text(f"{' and '.join(adopted)} of an earlier run" if adopted else "none")
+
+
+def _failing(rows: Sequence[FailingTraffic]) -> Iterator[tuple[str, Text]]:
+    """Yield two lines for each client and Service with failing traffic: what fails, and the command that explains it."""
+    title = "failing now"
+    for row in rows[:_SHOWN_FAILING]:
+        yield title, _failing_row(row)
+        yield "", Text(row.command)
+        title = ""
+    if len(rows) > _SHOWN_FAILING:
+        yield "", Text(f"and {len(rows) - _SHOWN_FAILING} more; -o json shows all")
+    if not rows:
+        yield title, Text("none")
+
+
+def _failing_row(row: FailingTraffic) -> Text:
+    target = f"{row.service}:{row.port}" if row.service else "addresses of no Service port"
+    counts = ((row.failed, "failed"), (row.denied, "denied"))
+    shares = " and ".join(f"{share(Fraction(count, row.total))} {word}" for count, word in counts if count)
+    return Text(f"{row.client} to {target}: {shares} of {row.total}: {row.message}", style=FINDING_STYLES["error"])
 
 
 def _missing(names: Sequence[str]) -> str:

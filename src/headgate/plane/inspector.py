@@ -51,7 +51,7 @@ from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
-from headgate.resources.mesh_status import MESH, MeshStatus, Revisions
+from headgate.resources.mesh_status import MESH, FailingTraffic, MeshStatus, Revisions
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import workloads_of
 from headgate.resources.registry import POD
@@ -64,6 +64,7 @@ from headgate.xds.versions import AcknowledgedVersion
 _NAME_BYTES = 4
 BUILD_TIMEOUT_S = 20.0  # less than the 30 seconds that a command waits for an answer
 REVISION_TIMEOUT_S = 8.0  # after the build
+COUNTS_TIMEOUT_S = 3.0  # the status waits no longer for the counts of traffic
 
 ExplainByRevision = Callable[[str, RequestSpec], Awaitable[ExplanationStatus]]
 """Explains a request by the rules of a revision, which is its first argument. Raises HeadgateError."""
@@ -273,10 +274,21 @@ class Inspector:
             failures=loop.failures,
         )
         host = await self._host.state()
-        observed = Observed(revisions, tuple(self.proxies()), live_state.findings(), host, loop.settings)
+        failing = await self._failing()
+        observed = Observed(revisions, tuple(self.proxies()), live_state.findings(), host, loop.settings, failing)
         return MeshStatus(
             metadata=ObjectName(name=MESH), status=mesh_state(observed, started=self._started, now=self._clock())
         )
+
+    async def _failing(self) -> tuple[FailingTraffic, ...] | None:
+        """Return the traffic that fails; None if its counts can't be read, for example while a Prometheus does not answer."""
+        if self.graphs is None:
+            return None
+        try:
+            async with asyncio.timeout(COUNTS_TIMEOUT_S):
+                return await self.graphs.failing()
+        except (HeadgateError, TimeoutError):
+            return None
 
     async def _compiled(self) -> Compiled:
         try:

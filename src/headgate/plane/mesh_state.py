@@ -10,6 +10,7 @@ from headgate.formatting import pluralize
 from headgate.resources.inspect import GROUP, Proxy, Severity
 from headgate.resources.mesh_status import (
     CertificateCounts,
+    FailingTraffic,
     FindingCounts,
     MeshProblem,
     MeshState,
@@ -51,6 +52,7 @@ class Observed(NamedTuple):
     findings: Sequence[Finding]
     host: HostState = HostState()
     settings: Settings = DEFAULTS
+    failing: tuple[FailingTraffic, ...] | None = None
 
 
 def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
@@ -70,6 +72,7 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         store=mesh.host.store,
         missing_kinds=mesh.host.missing_kinds,
         localhost_port=mesh.host.localhost_port,
+        failing=mesh.failing,
         settings=SettingsInForce(
             domain=mesh.settings.domain,
             trust_domain=mesh.settings.trust_domain,

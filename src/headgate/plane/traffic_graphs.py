@@ -9,14 +9,17 @@ from headgate.objects.ports import Lister
 from headgate.plane.live_state import LiveState
 from headgate.plane.mirror_comparison import Verdicts
 from headgate.plane.object_graphs import SLICE, ObjectGraphs
+from headgate.resources.mesh_status import FailingTraffic
 from headgate.resources.pod_owners import DEPLOYMENT, POD
 from headgate.resources.traffic_graphs import TrafficGraph
 from headgate.telemetry.answers.divided_traffic import MeshFacts
+from headgate.telemetry.answers.failing_traffic import failing_traffic
 from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.answers.traffic_graph import in_namespace, traffic_graph
 from headgate.telemetry.counters.flows import Reading, Source
 
 _KINDS = (POD, "ReplicaSet", "Job", "ReplicationController", SLICE, SERVICE, DEPLOYMENT, "StatefulSet", "DaemonSet")
+_FAILING_S = 30.0  # the default window of graphs
 _MADE = 4  # the number of graphs that are shared: two of two windows
 
 
@@ -43,6 +46,13 @@ class TrafficGraphs:
     async def graphs(self, names: Sequence[str], namespace: str, seconds: float) -> tuple[TrafficGraph, ...]:
         """Return the graphs `names` of the last `seconds`: of a namespace, or of the mesh. Raises HeadgateError."""
         return tuple([await self._graph(name, namespace, seconds) for name in names])
+
+    async def failing(self) -> tuple[FailingTraffic, ...]:
+        """Return the traffic of the last 30 s that fails. Raises HeadgateError."""
+        reading = await self._source.read(_FAILING_S)
+        async with self._making:
+            world = await self._objects.graph_of(_KINDS)
+            return await asyncio.to_thread(failing_traffic, reading, world)
 
     async def _graph(self, name: str, namespace: str, seconds: float) -> TrafficGraph:
         reading = await self._source.read(seconds)  # a Prometheus may take seconds, in which other graphs are made

@@ -123,12 +123,33 @@ class MeshProblem(Answer, frozen=True, kw_only=True):
     object: Key | None = None
 
 
+class FailingTraffic(Answer, frozen=True, kw_only=True):
+    """Requests and connections of a client to a Service port of which some fail or are denied, in the last seconds.
+
+    `caller` is the workload of the client; null for a client outside of the mesh, such as the gateway. `client` has it in words.
+    `service` is `namespace/name`, empty for addresses of no Service port. Of `total` requests and connections, `failed` got a response that
+    counts as a failure, or none, and `denied` were denied by access rules. `message` is the most frequent cause, and
+    `command` explains it.
+    """
+
+    caller: Key | None
+    client: str
+    service: str
+    port: int
+    total: int
+    failed: int
+    denied: int
+    message: str
+    command: str
+
+
 class MeshState(Answer, frozen=True, kw_only=True):
     """The state of the mesh. `healthy` means that there are no problems. `version` is that of headgate.
 
     `missing_kinds` has kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
     while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
-    `localhost_port` is where one machine serves names below `.localhost`; 0 on a cluster.
+    `localhost_port` is where one machine serves names below `.localhost`; 0 on a cluster. `failing` has the traffic of the last 30 s
+    that fails, which does not make the mesh unhealthy; it is null while no counts can be read.
     """
 
     healthy: bool
@@ -144,6 +165,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
     store: StoreState | None = None
     missing_kinds: tuple[str, ...] = ()
     localhost_port: int = 0
+    failing: tuple[FailingTraffic, ...] | None = None
     settings: SettingsInForce = SettingsInForce()
 
 
