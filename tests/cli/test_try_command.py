@@ -89,6 +89,46 @@ async def test_try_exits_with_1_when_the_distribution_does_not_fit(served: Serve
     assert "does not fit" in ran.out
 
 
+async def test_try_fails_and_says_so_if_a_backend_with_a_weight_does_not_exist(
+    served: ServedMesh, proxy: Serve
+) -> None:
+    await split_of(served, {"v1": 9})
+    await served.store.update(objects.split("website", {"v1": 9, "gone": 1, "unused": 0}))
+    finding = "Service default/gone not found; it gets no traffic until it exists"
+    async with proxy([response("v1")]):
+        ran = await served.run("try", "http://website:8080/", "--number", "10")
+        shown = json.loads((await served.run("try", "website", "--number", "10", "-o", "json")).out)
+    assert ran.code == 1
+    assert f"left out: default/gone: {finding}\n" in ran.out
+    assert "does not fit the weights, because default/gone can't be used; 10 x 200" in ran.out
+    assert {line.split()[0]: line.split()[-1] for line in ran.out.splitlines()[1:4]} == {
+        "default/v1": "yes",
+        "default/gone": "NO",
+        "default/unused": "yes",
+    }
+    assert shown["fits"] is False
+    assert shown["leftOut"] == [{"backend": "default/gone", "reason": "BackendNotFound", "message": finding}]
+
+
+async def test_a_backend_without_ready_endpoints_leaves_its_share_to_the_others_with_a_line_that_says_so(
+    served: ServedMesh, proxy: Serve
+) -> None:
+    """D9."""
+    await split_of(served, {"v1": 9})
+    await served.store.create(objects.service("v2", 8080))
+    await served.store.update(objects.split("website", {"v1": 9, "v2": 1}))
+    async with proxy([response("v1")]):
+        ran = await served.run("try", "http://website:8080/", "--number", "10")
+        other = await served.run("try", "http://website:9090/", "--number", "10")
+    assert ran.code == 0
+    assert (
+        "Service default/v2 has no ready endpoint on port 8080; it gets no traffic there until it has one\n" in ran.out
+    )
+    assert "port 8080: fits" in ran.out
+    assert other.code == 1
+    assert "Service default/v2 has only port 8080; add port 9090 to it" in other.out
+
+
 async def test_try_fails_if_a_backend_with_weight_0_gets_a_single_request(served: ServedMesh, proxy: Serve) -> None:
     """R8."""
     await split_of(served, {"v1": 1, "v2": 0})

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import SplitOutcome
-from headgate.resources.explanations import ExplanationStatus
+from headgate.resources.explanations import ExplanationStatus, LeftOut
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -16,13 +16,15 @@ DIGITS = 9  # decimal places of a share in the output
 DOMAIN = Settings().domain
 FAILED_SHARE = "(503)"
 """The name of the share that proxies answer with 503, because its backends have no ready endpoints (D9 `fail`)."""
+_NOT_READY = Reason.NO_READY_ENDPOINTS.value
 
 
 class ExpectedShares(Value, frozen=True, kw_only=True):
     """The exact share of each backend, as `namespace/name`, of the requests to a Service port.
 
     If a split sets the shares, `split` is its `namespace/name`. If a route sets them, `route` is its text:
-    `HTTPRoute default/web, rule 0`. Both are empty for a plain Service.
+    `HTTPRoute default/web, rule 0`. Both are empty for a plain Service. `left_out` has the backends of the split with a
+    weight that get nothing, and `missing` those of them that do not exist or can't be used.
     """
 
     service: str
@@ -30,6 +32,8 @@ class ExpectedShares(Value, frozen=True, kw_only=True):
     split: str = ""
     route: str = ""
     shares: tuple[tuple[str, Fraction], ...]
+    left_out: tuple[LeftOut, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -63,7 +67,7 @@ def of_request(service: str, port: int, explanation: ExplanationStatus, split: O
     """
     shares = dict.fromkeys(_backends(split) if split else (), Fraction(0))
     for backend in explanation.backends:
-        failed = FAILED_SHARE if split and backend.reason == Reason.NO_READY_ENDPOINTS.value else ""
+        failed = FAILED_SHARE if split and backend.reason == _NOT_READY else ""
         if name := backend.service or failed:
             shares[name] = shares.get(name, Fraction(0)) + backend.share.fraction
     chosen = explanation.route
@@ -72,7 +76,15 @@ def of_request(service: str, port: int, explanation: ExplanationStatus, split: O
     route = ""
     if not of_split and (about or not chosen):
         route = chosen.words if chosen else "no route matches"
-    return ExpectedShares(service=service, port=port, split=of_split, route=route, shares=tuple(shares.items()))
+    return ExpectedShares(
+        service=service,
+        port=port,
+        split=of_split,
+        route=route,
+        shares=tuple(shares.items()),
+        left_out=explanation.left_out,
+        missing=tuple(backend.service for backend in explanation.left_out if backend.reason != _NOT_READY),
+    )
 
 
 def _backends(split: Object) -> list[str]:

@@ -117,8 +117,8 @@ def try_(
     With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace.
     Otherwise the gateway sends them, and short names are in the namespace default. On a cluster, without --from, a
     sidecar in the Service's namespace sends them; this needs the permission to run programs in its pod (pods/exec).
-    The test fails if a share is outside its band of 3 sigma, if a backend with weight 0 gets a request, or if requests
-    fail: no response, a 5xx, or a denial by a proxy.
+    The test fails if a share is outside its band of 3 sigma, if a backend with weight 0 gets a request, if one with a
+    weight does not exist or can't be used, or if requests fail: no response, a 5xx, or a denial by a proxy.
     """
     target, seconds = parse_url(url), duration(timeout, "--timeout")
     if not seconds:
@@ -229,7 +229,8 @@ def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) 
                 if failure.status != 503 or failure.backend
             }
         )
-    return TryResult(want, fits(want, counts), tally, seconds, unexpected_failures, sender)
+    rows = [structs.replace(row, fits=row.fits and row.backend not in want.missing) for row in fits(want, counts)]
+    return TryResult(want, rows, tally, seconds, unexpected_failures, sender)
 
 
 def _warn(split: Object) -> None:
@@ -248,6 +249,8 @@ def _print(result: TryResult) -> None:
         console.print(f"{count} x {_describe_failure(failure)}", soft_wrap=True)
     if len(failures) > SHOWN_FAILURES:
         console.print(f"and {len(failures) - SHOWN_FAILURES} more failures; -o json shows all")
+    for backend in result.want.left_out:
+        console.print(f"left out: {backend.service}: {backend.message}", soft_wrap=True)
     console.print(_summary(result), style="green" if result.fits else "bold red", soft_wrap=True)
 
 
@@ -282,6 +285,8 @@ def _summary(result: TryResult) -> str:
     failed = sum(result.unexpected_failures.values())
     by += f", sent from {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
+    if not failed and want.missing:
+        verdict = f"does not fit the weights, because {' and '.join(want.missing)} can't be used"
     if result.fits and tally.statuses and min(tally.statuses) >= FIRST_CLIENT_ERROR:
         verdict = "the shares fit, but every response is an error"
     return f"{by}, port {want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
@@ -301,6 +306,10 @@ def document(result: TryResult) -> dict[str, Any]:
         "fits": result.fits,
         "failed": sum(result.unexpected_failures.values()),
         "backends": list(result.rows),
+        "leftOut": [
+            {"backend": backend.service, "reason": backend.reason, "message": backend.message}
+            for backend in result.want.left_out
+        ],
         "pods": dict(sorted(result.tally.pods.items())),
         "statuses": {str(status): count for status, count in sorted(result.tally.statuses.items())},
         "failures": [

@@ -39,6 +39,7 @@ from headgate.resources.explanations import (
     ExplainedCaller,
     ExplainedRoute,
     ExplanationStatus,
+    LeftOut,
     Remark,
     Sanitizing,
     Stickiness,
@@ -101,6 +102,7 @@ def explain(
         sanitizing=_sanitizing(compiled.mesh, request, decision),
         route=_explained(route) if route else None,
         backends=tuple(_backend(portion, route, seen, arrivals) for portion in portions),
+        left_out=tuple(_left_out(compiled, decision)),
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
@@ -192,6 +194,22 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
 def _cors_words(route: Route) -> Iterator[str]:
     if route.cors:
         yield f"answer preflight requests (CORS): {cors.words(route.cors)}"
+
+
+def _left_out(compiled: Compiled, decision: Decision) -> Iterator[LeftOut]:
+    """Yield the backends with a weight that get nothing on the port, if a split decides."""
+    key = decision.route.origin if decision.route else None
+    outcomes = (each for each in compiled.report.outcomes if (each.about, each.ref) == (key, decision.entry))
+    for outcome in outcomes:
+        for index, share in enumerate(outcome.shares):
+            if share.weight and (reason := share.left_out):
+                at = (outcome.about, reason, f"spec.backends[{index}].service")
+                messages = [f.message for f in compiled.report.findings if (f.about, f.reason, f.field) == at]
+                of_port = [
+                    text for text in messages if f"port {outcome.ref.port}" in text
+                ]  # others are about other ports
+                message = (of_port or messages or [""])[0]
+                yield LeftOut(service=share.service, weight=share.weight, reason=reason.value, message=message)
 
 
 def _route_filters(route: Route) -> Iterator[str]:

@@ -122,6 +122,15 @@ class ExplainedBackend(Answer, frozen=True, kw_only=True):
         return bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
 
 
+class LeftOut(Answer, frozen=True, kw_only=True):
+    """A backend of a split with a `weight` that gets nothing on the port, with the reason and the message of its finding."""
+
+    service: str
+    weight: int
+    reason: str
+    message: str
+
+
 class Copy(Answer, frozen=True, kw_only=True):
     """The backend of a mirror, and the fraction of the requests that proxies mirror to it."""
 
@@ -256,6 +265,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     sanitizing: Sanitizing | None
     route: ExplainedRoute | None
     backends: tuple[ExplainedBackend, ...]
+    left_out: tuple[LeftOut, ...] = ()
     mirrors: tuple[Copy, ...]
     filter_messages: tuple[str, ...]
     location: str
