@@ -204,10 +204,15 @@ def _left_out(compiled: Compiled, decision: Decision) -> Iterator[LeftOut]:
         for index, share in enumerate(outcome.shares):
             if share.weight and (reason := share.left_out):
                 at = (outcome.about, reason, f"spec.backends[{index}].service")
-                messages = [f.message for f in compiled.report.findings if (f.about, f.reason, f.field) == at]
+                messages = [
+                    finding.message
+                    for finding in compiled.report.findings
+                    if (finding.about, finding.reason, finding.field) == at
+                ]
+                where = (f"on port {outcome.ref.port}:", f"on port {outcome.ref.port};")
                 of_port = [
-                    text for text in messages if f"port {outcome.ref.port}" in text
-                ]  # others are about other ports
+                    text for text in messages if any(words in text for words in where)
+                ]  # others are of other ports
                 message = (of_port or messages or [""])[0]
                 yield LeftOut(service=share.service, weight=share.weight, reason=reason.value, message=message)
 
