@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import SplitOutcome
-from headgate.resources.explanations import ExplanationStatus, LeftOut
+from headgate.resources.explanations import ExplanationStatus, LeftOutBackend
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -32,7 +32,7 @@ class ExpectedShares(Value, frozen=True, kw_only=True):
     split: str = ""
     route: str = ""
     shares: tuple[tuple[str, Fraction], ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutBackend, ...] = ()
     missing: tuple[str, ...] = ()
 
 

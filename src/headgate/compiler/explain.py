@@ -39,7 +39,7 @@ from headgate.resources.explanations import (
     ExplainedCaller,
     ExplainedRoute,
     ExplanationStatus,
-    LeftOut,
+    LeftOutBackend,
     Remark,
     Sanitizing,
     Stickiness,
@@ -196,7 +196,7 @@ def _cors_words(route: Route) -> Iterator[str]:
         yield f"answer preflight requests (CORS): {cors.words(route.cors)}"
 
 
-def _left_out(compiled: Compiled, decision: Decision) -> Iterator[LeftOut]:
+def _left_out(compiled: Compiled, decision: Decision) -> Iterator[LeftOutBackend]:
     """Yield the backends with a weight that get nothing on the port, if a split decides."""
     key = decision.route.origin if decision.route else None
     outcomes = (each for each in compiled.report.outcomes if (each.about, each.ref) == (key, decision.entry))
@@ -214,7 +214,7 @@ def _left_out(compiled: Compiled, decision: Decision) -> Iterator[LeftOut]:
                     text for text in messages if any(words in text for words in where)
                 ]  # others are of other ports
                 message = (of_port or messages or [""])[0]
-                yield LeftOut(service=share.service, weight=share.weight, reason=reason.value, message=message)
+                yield LeftOutBackend(service=share.service, weight=share.weight, reason=reason.value, message=message)
 
 
 def _route_filters(route: Route) -> Iterator[str]:

@@ -76,7 +76,7 @@ def explain_request(
 def _authority(parts: SplitResult, caller: Caller) -> str:
     """Return the host and port of a URL to which a caller connects.
 
-    An HTTP proxy gets no port for an http URL without one, and chooses it. For https, clients ask the proxy for a tunnel to port 443.
+    An HTTP proxy gets no port for an http URL without one, and chooses it. For https, clients request a tunnel to port 443.
     """
     host = parts.netloc.removesuffix(":")
     is_chosen = parts.scheme == "http" and not caller.by_address

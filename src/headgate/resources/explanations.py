@@ -122,7 +122,7 @@ class ExplainedBackend(Answer, frozen=True, kw_only=True):
         return bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
 
 
-class LeftOut(Answer, frozen=True, kw_only=True):
+class LeftOutBackend(Answer, frozen=True, kw_only=True):
     """A backend of a split with a `weight` that gets nothing on the port, with the reason and the message of its finding."""
 
     service: str
@@ -265,7 +265,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     sanitizing: Sanitizing | None
     route: ExplainedRoute | None
     backends: tuple[ExplainedBackend, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutBackend, ...] = ()
     mirrors: tuple[Copy, ...]
     filter_messages: tuple[str, ...]
     location: str

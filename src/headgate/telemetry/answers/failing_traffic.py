@@ -39,7 +39,7 @@ def _rank(row: FailingTraffic) -> tuple[float, int, str, str, int]:
 
 
 def _caller(peer: Peer, world: ObjectGraph) -> Ref | str:
-    """Return the workload of a calling pod, or what is known of a client outside of the mesh."""
+    """Return the workload of a calling pod, or the name of a client outside of the mesh."""
     return (
         world.workload_of(Ref(POD, *peer.pod.split("/", 1))) if peer.pod else _CLIENTS.get(peer.outside, peer.outside)
     )
