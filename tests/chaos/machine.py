@@ -15,6 +15,7 @@ import msgspec
 from tests.api_client import Api
 from tests.fork_client import Forked
 from tests.headgate_program import server
+from tests.make.objects import Object
 
 from headgate.resources.core.pod import ProcessIdentity
 from headgate.standalone.processes import adopt
@@ -193,3 +194,27 @@ async def ready(up: Up) -> list[str]:
             item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", ())
         )
     ]
+
+
+async def pod_names(up: Up, version: str) -> set[str]:
+    """Return the ready pods of a version that are not terminating."""
+    pods = (await up.api.get(f"{PODS}?labelSelector=version%3D{version}"))["items"]
+    return {
+        pod["metadata"]["name"]
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and {"Ready": "True"}
+        in [{item["type"]: item["status"]} for item in pod.get("status", {}).get("conditions", ())]
+    }
+
+
+async def replace_pods(up: Up, spec: Object, replicas: int) -> None:
+    """Change the Deployment of v1, and wait until all its pods are new ones."""
+    before = await pod_names(up, "v1")
+    await up.api.patch(f"{DEPLOYMENTS}/website-v1", {"spec": spec})
+
+    async def replaced() -> bool:
+        now = await pod_names(up, "v1")
+        return len(now) == replicas and not now & before
+
+    await until(replaced, "new pods of v1")

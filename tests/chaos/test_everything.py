@@ -3,14 +3,15 @@
 import asyncio
 import random
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from tests.chaos.backend import counts as counted
 from tests.chaos.load import TimedLoad
 from tests.chaos.machine import PODS, Up, ready
 
-DISTURBANCES = 15  # before each kill
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+Received = Callable[[], Counter[str]]
+DISTURBANCES = 8  # before each kill
 KILLS = 2
 ANSWERS = 20
 """The answers for which a test waits while the control plane is down."""
@@ -27,9 +28,8 @@ async def disturb(up: Up, rng: random.Random) -> None:
     await asyncio.sleep(rng.uniform(0, 0.1))  # the next disturbance begins before this one is complete
 
 
-@pytest.mark.e2e
 async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_change_at_once(
-    up: Up, load: TimedLoad, counts: Path
+    up: Up, load: TimedLoad, received: Received
 ) -> None:
     rng = random.Random(11)
     for _ in range(KILLS):
@@ -41,5 +41,5 @@ async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_chang
     await up.wait_until_active()
     await load.stop()
     assert load.failed == []
-    assert Counter(counted(counts)) == load.backends
+    assert received() == load.backends
     assert set(load.backends) == {"website-v1", "website-v2"}
