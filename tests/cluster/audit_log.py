@@ -12,7 +12,12 @@ _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "rules": [
-        {"level": "None", "resources": [{"group": "authorization.k8s.io", "resources": ["selfsubjectaccessreviews"]}]},
+        {
+            "level": "None",
+            "resources": [
+                {"group": "authorization.k8s.io", "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]}
+            ],
+        },
         {"level": "Metadata", "users": [ACCOUNT]},
     ],
 }

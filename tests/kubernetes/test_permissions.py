@@ -1,21 +1,26 @@
 """Missing permissions: the messages of an API server, and the sentences about them."""
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from headgate.errors import Unavailable
+from headgate.errors import HeadgateError, Unavailable
+from headgate.kubernetes import permissions
 from headgate.kubernetes.client import AccessDenied
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import (
     DeniedRequests,
     MissingPermissions,
     Permission,
+    Reviewer,
     denied_permission,
     describe,
     permissions_of,
 )
 from headgate.options import MeshOptions
+from headgate.resources.meta import Object
 
 ROLES = roles(MeshOptions())
 USER = 'User "system:serviceaccount:headgate-system:headgate"'
@@ -120,3 +125,96 @@ def test_records_about_denied_requests_are_dropped_and_all_else_is_logged() -> N
         if DeniedRequests().filter(logging.LogRecord("a", logging.WARNING, "a.py", 1, "%s: %s", ("x", error), None))
     ]
     assert logged == [quota, unreachable]
+
+
+class Authorizer:
+    """An API server with the rules that its account has in each namespace; `*` has those for all namespaces.
+
+    It allows what the rules and `unlisted` have. `reviews` has the kind of each request. Rules reviews fail if it is `restricted`.
+    """
+
+    def __init__(
+        self,
+        rules: Mapping[str, list[Object]],
+        *,
+        unlisted: frozenset[Permission] = frozenset(),
+        incomplete: bool = False,
+        restricted: bool = False,
+    ) -> None:
+        self.reviews: list[str] = []
+        self._rules = rules
+        self._unlisted = unlisted
+        self._incomplete, self._restricted = incomplete, restricted
+
+    async def post(self, _path: str, review: Object) -> Object:
+        self.reviews.append(review["kind"])
+        spec: dict[str, Any] = review["spec"]
+        if review["kind"] == "SelfSubjectRulesReview":
+            if self._restricted:
+                raise AccessDenied(403, "forbidden")
+            rules = self._rules.get(spec["namespace"], [])
+            return {"status": {"incomplete": self._incomplete, "resourceRules": rules}}
+        attributes = dict(spec["resourceAttributes"])
+        subresource = attributes.pop("subresource")
+        resource = "/".join(filter(None, (attributes.pop("resource"), subresource)))
+        return {"status": {"allowed": Permission(resource=resource, **attributes) in self._unlisted}}
+
+
+def rule(group: str, resource: str, *verbs: str, **more: list[str]) -> Object:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs), **more}
+
+
+async def test_one_review_of_rules_shows_the_permissions_of_a_namespace_and_another_those_of_all() -> None:
+    """A rule with names grants only these objects, and the rules of a namespace nothing in others."""
+    everywhere = [
+        rule("", "pods", "get", "list"),
+        rule("apps", "*", "list"),
+        rule("split.smi-spec.io", "*/status", "update"),
+        rule("", "secrets", "get", resourceNames=["roots"]),
+    ]
+    server = Authorizer({"*": everywhere, "shop": [*everywhere, rule("*", "configmaps", "*")]})
+    allowed = {
+        Permission("list", "", "pods"),
+        Permission("list", "apps", "deployments"),
+        Permission("update", "split.smi-spec.io", "trafficsplits/status"),
+        Permission("get", "", "secrets", name="roots"),
+        Permission("get", "", "pods", "shop"),
+        Permission("create", "", "configmaps", "shop"),
+    }
+    denied = {
+        Permission("watch", "", "pods"),
+        Permission("list", "batch", "jobs"),
+        Permission("update", "split.smi-spec.io", "trafficsplits"),
+        Permission("get", "", "secrets"),
+        Permission("get", "", "secrets", name="keys"),
+        Permission("create", "", "configmaps"),
+    }
+    assert await Reviewer(server.post).missing(allowed | denied) == denied
+    assert sorted(server.reviews) == ["SelfSubjectAccessReview"] * len(denied) + ["SelfSubjectRulesReview"] * 2
+
+
+@pytest.mark.parametrize("limit", ["incomplete", "restricted"])
+async def test_each_permission_is_reviewed_if_the_api_server_does_not_list_all_rules(limit: str) -> None:
+    """The authorizer before the rules may deny what they allow."""
+    allowed, denied = Permission("get", "", "pods"), Permission("list", "", "pods")
+    rules = {"*": [rule("", "pods", "*")]}
+    server = Authorizer(rules, unlisted=frozenset({allowed}), **{limit: True})
+    assert await Reviewer(server.post).missing([allowed, denied]) == {denied}
+    assert server.reviews.count("SelfSubjectAccessReview") == 2
+
+
+async def test_later_reviews_ask_only_for_what_the_rules_do_not_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permissions, "REVIEW_PAUSE_S", 0)
+    needed = frozenset(permissions_of(ROLES))
+    server = Authorizer({"*": [rule("*", "*", "*")]})
+    missing = await Reviewer(server.post).missing_in_turn(needed)
+    assert {permission.namespace for permission in missing}
+    assert missing == {permission for permission in needed if permission.namespace}
+
+
+async def test_an_api_server_that_does_not_respond_leaves_the_permissions_unknown() -> None:
+    async def fail(_path: str, _review: Object) -> Object:
+        raise Unavailable("refused")
+
+    with pytest.raises(HeadgateError):
+        await Reviewer(fail).missing(permissions_of(ROLES))
