@@ -61,6 +61,7 @@ class ClusterHost:
         self._cluster = cluster
         self._api = cluster.api
         self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
+        self._is_written = True  # whether a write may not be compiled yet
         self._pods = {
             (place, name): ControlledPod(self._pod_address(place, name))
             for place, names in ((SITE, (*NAMES, "client")), (NEIGHBOR, NAMES))
@@ -97,6 +98,7 @@ class ClusterHost:
         """
         metadata = {**edge["metadata"], "namespace": SITE}
         path = f"{self._api.collection({**edge, 'metadata': metadata})}/edge"
+        self._is_written = True
 
         def write() -> Any:  # it fails when headgate writes the status at the same time
             version = self._api.call("GET", path)["metadata"]["resourceVersion"]
@@ -112,22 +114,33 @@ class ClusterHost:
             ports = [{"protocol": "TCP", **port} for port in obj["spec"]["ports"]]
             obj = {**obj, "spec": {**obj["spec"], "ports": ports}}
         applied = self._api.apply(obj, namespace)
+        self._is_written = True
         if obj["kind"] != "Namespace":
             self._applied.add((f"{names_of(obj['kind']).singular}/{obj['metadata']['name']}", namespace))
         return applied
 
     def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
         self._api.patch(what, {"spec": spec}, namespace)
+        self._is_written = True
 
     def get(self, what: str, namespace: str) -> Any:
         return self._api.get(what, namespace)
 
     def delete(self, what: str, namespace: str) -> None:
         self._api.delete(what, namespace)
+        self._is_written = True
         self._applied.remove((what, namespace))
 
     def settle(self) -> None:
-        settle(self._api)
+        if self._is_written:
+            settle(self._api)
+        else:
+            wait_for_proxies(self._api)
+        self._is_written = False
+
+    def _settle_writes(self) -> None:
+        if self._is_written:
+            self.settle()
 
     def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
         assert backends == NAMES or len(backends) == 1
@@ -171,12 +184,15 @@ class ClusterHost:
         wait_for_port(*address)
 
     def ask(self, request: Request) -> Answer:
+        self._settle_writes()
         return self.network.run(ask_once(request))
 
     def ask_in_mesh(self, request: Request) -> Answer:
+        self._settle_writes()
         return self._pods[SITE, "client"].ask(request)
 
     def call_in_mesh(self, address: Address, count: int) -> Counter[str]:
+        self._settle_writes()
         return self._pods[SITE, "client"].call_grpc(address, count)
 
     def client_stats(self, pattern: str) -> str:
@@ -184,10 +200,12 @@ class ClusterHost:
         return until(lambda: self._cluster.kubectl(*program), "counters of a proxy")  # `kubectl exec` may lose them
 
     def reset(self) -> None:
-        """Delete what a test has applied, and restore the objects that all tests share."""
+        """Delete what a test has applied, and restore the objects that all tests share.
+
+        The first write or request of the next test waits until the proxies know it.
+        """
         for what, place in tuple(self._applied):
             self.delete(what, place)
-        self.settle()
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
         original = json.loads(edge_gateway())
         ports = {listener["port"] for listener in original["spec"]["listeners"]}
@@ -225,8 +243,13 @@ class ClusterHost:
 
 def settle(api: Api) -> None:
     """Wait until all stored objects are compiled, and all connected proxies have the result."""
+    # On a busy machine, a replica may lose the Lease meanwhile: the next one answers.
+    until(lambda: wait_compiled(api), "compiled objects")
+    wait_for_proxies(api)
 
-    wait_compiled(api)
+
+def wait_for_proxies(api: Api) -> None:
+    """Wait until all connected proxies have what is compiled."""
 
     def is_active() -> bool:
         proxies = api.call("GET", f"{INSPECT}/proxies")["items"]

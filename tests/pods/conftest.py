@@ -95,7 +95,7 @@ def _repeated(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 def _is_imported(item: pytest.Item) -> bool:
     """Return whether `test_conformance` has imported a test from those of one machine."""
     function = getattr(item, "function", None)
-    return is_in_pods(item) and getattr(function, "__module__", "").startswith("tests.e2e.gateway_api.")
+    return is_in_pods(item) and str(getattr(function, "__module__", "")).startswith("tests.e2e.gateway_api.")
 
 
 RUN_ONCE = 'output=$1; shift; python3 -c "$0" "$@" > "$output" && cat "$output"'
@@ -218,19 +218,24 @@ class Cluster:
 
         compiled: list[str] = []
 
+        def states() -> dict[str, str]:
+            proxies = self.api.call("GET", f"{INSPECT}/proxies")["items"]
+            return {item["node"]: item["status"]["state"] for item in proxies}
+
         def in_sync() -> bool:
             pods, services, slices = (
                 self.get(kind, namespace)["items"] for kind in ("pods", "services", "endpointslices")
             )
             for service in services:
                 assert _endpoints(service, slices) == _ready_addresses(service, pods), service["metadata"]["name"]
+            nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if _has_sidecar(pod)}
             stored = [item["metadata"]["resourceVersion"] for item in (*pods, *services, *slices)]
             if stored != compiled:
+                assert nodes <= states().keys()  # before the call that lists objects of all kinds
                 wait_compiled(self.api)
                 compiled[:] = stored
-            nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if _has_sidecar(pod)}
-            proxies = self.api.call("GET", f"{INSPECT}/proxies")["items"]
-            return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
+            current = states()
+            return all(current.get(node) == "InSync" for node in nodes)
 
         until(in_sync, f"sidecars of {namespace} in sync")
 
@@ -257,9 +262,13 @@ class Cluster:
         return json.loads(output or until(lambda: self.kubectl(*target, "cat", kept), "the output of a program"))
 
 
-def wait_compiled(api: Api) -> None:
-    """Wait until all stored objects are compiled. headgate lists one object of each kind for this call."""
+def wait_compiled(api: Api) -> bool:
+    """Wait until all stored objects are compiled, and return True. headgate lists the objects of all kinds for this call.
+
+    Raises AssertionError while no replica answers.
+    """
     api.call("GET", f"{INSPECT}/findings")
+    return True
 
 
 def _merge_patch(before: Object, after: Object) -> Object:
