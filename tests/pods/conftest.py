@@ -183,9 +183,15 @@ class Cluster:
         return self.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
 
     def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
-        """Wait until Deployments have only ready pods of their newest template."""
-        names = (f"deployment/{name}" for name in deployments)
-        self.kubectl("-n", namespace, "rollout", "status", *names, "--timeout=240s")
+        """Wait until Deployments have only ready pods of their newest template, as `kubectl rollout status` does."""
+
+        def rolled_out() -> bool:
+            current = {item["metadata"]["name"]: item for item in self.get("deployments", namespace)["items"]}
+            waiting = {name: current[name].get("status") for name in deployments if not _is_rolled_out(current[name])}
+            assert not waiting, waiting
+            return True
+
+        until(rolled_out, f"the rollout of {', '.join(deployments)} in {namespace}", 2 * PATIENCE_S)
 
     def wait_ended(self, namespace: str, **labels: str) -> None:
         """Wait until no container of a deleted pod runs.
@@ -269,6 +275,17 @@ def wait_compiled(api: Api) -> bool:
     """
     api.call("GET", f"{INSPECT}/findings")
     return True
+
+
+def _is_rolled_out(deployment: Object) -> bool:
+    """Return whether all pods of a Deployment have its newest template and are ready, and no older one is left."""
+    replicas, status = deployment["spec"]["replicas"], deployment.get("status", {})
+    return bool(
+        status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+        and status.get("updatedReplicas", 0) >= replicas
+        and status.get("updatedReplicas", 0) == status.get("replicas", 0)
+        and status.get("availableReplicas", 0) == status.get("updatedReplicas", 0)
+    )
 
 
 def _merge_patch(before: Object, after: Object) -> Object:
