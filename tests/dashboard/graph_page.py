@@ -9,7 +9,6 @@ from threading import Thread
 
 PAGE = Path("src/headgate/dashboard/page")
 TEST_PAGE = Path(__file__).parent / "page"
-CHROMIUM = Path("/usr/bin/chromium")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; "
     "worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

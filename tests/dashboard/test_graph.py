@@ -3,20 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
+from tests.browser import AXE, LAUNCH, needs_axe, needs_chromium
 from tests.dashboard import meshes
-from tests.dashboard.graph_page import CHROMIUM, served
+from tests.dashboard.graph_page import served
 
-pytestmark = [
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium (Debian: chromium)"),
-    pytest.mark.skipif(find_spec("playwright") is None, reason="needs playwright (PyPI)"),
-]
+pytestmark = needs_chromium
 
-AXE = Path("tools/page/node_modules/axe-core/axe.min.js")
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 NODE, LINK = ".graph-stage g.node", ".graph-stage g.link"
 
@@ -66,10 +62,8 @@ class GraphPage:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - skipped without it
-
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        started = playwright.chromium.launch(**LAUNCH)
         yield started
         started.close()
 
@@ -291,7 +285,7 @@ def test_a_narrow_page_has_no_horizontal_scrollbar(browser: Any, url: str) -> No
     page.close()
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core (tools/check_page.py installs it)")
+@needs_axe
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser: Any, url: str, scheme: str) -> None:
     page = browser.new_page(viewport=WIDE, color_scheme=scheme, reduced_motion="reduce")

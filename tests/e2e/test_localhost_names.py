@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from tests.browser import CHROMIUM, needs_chromium
 from tests.e2e.manifests import external, protocol_service, service_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.protocols import upgrade, websocket_server
@@ -15,7 +16,6 @@ from tests.wire import Answer
 from headgate.cli.reporter import proxy_variables
 
 CURL = shutil.which("curl") or ""
-CHROMIUM = shutil.which("chromium") or ""
 LISTED = re.compile(r"Names of Services:\n(  http://\S+\n|  and \d+ more: .*\n)+")
 
 
@@ -162,7 +162,7 @@ def test_status_names_the_port(mesh: RunningMesh) -> None:
     assert f"browser       http://SERVICE.NAMESPACE.localhost:{port}\n" in mesh.headgate("status").stdout
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
+@needs_chromium
 def test_a_browser_opens_a_service_by_its_name(mesh: RunningMesh, web: str) -> None:
     page = f"http://web.{web}.localhost:{mesh.ready['localhostPort']}/"
     words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={mesh.root / 'chromium'}"]
