@@ -183,10 +183,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return certificate_in(tmp_path_factory.mktemp("state"))
 
 
+@pytest.fixture(scope="session")
+def embedded_port(tmp_path_factory: pytest.TempPathFactory, certificate: CertificateFiles) -> Iterator[KubectlPort]:
+    """A port for tests of what the API does, with the current kubectl."""
+    with kubectl_port(kubectls()[0], tmp_path_factory.mktemp("kubectl"), certificate) as port:
+        yield port
+
+
 @pytest.fixture(scope="session", params=kubectls())
-def embedded_port(
+def port_of_each_kubectl(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: CertificateFiles
 ) -> Iterator[KubectlPort]:
+    """A port for tests of commands whose requests differ between versions of kubectl."""
     with kubectl_port(request.param, tmp_path_factory.mktemp("kubectl"), certificate) as port:
         yield port
 
@@ -202,7 +210,14 @@ def only_logs(logs: Callable[[Key, LogOptions], AsyncGenerator[bytes]]) -> Local
 
 @pytest.fixture
 async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
-    """Serve an empty store for one test."""
+    """Serve an empty store for one test, which calls the current kubectl."""
+    async with empty_api(embedded_port) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def empty_api(port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
+    """Serve an empty store on a port."""
     store = MemoryStore(admit=admit)
 
     async def logs(key: Key, options: LogOptions) -> AsyncGenerator[bytes]:
@@ -218,5 +233,5 @@ async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
         return write_warnings
 
     app = create_app(store, token=TOKEN, prepare_warnings=prepare_warnings, pods=only_logs(logs))
-    async with embedded_port.serving(store, app) as served:
+    async with port.serving(store, app) as served:
         yield served

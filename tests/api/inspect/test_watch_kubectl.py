@@ -10,10 +10,12 @@ from tests.embedded_api import EmbeddedApi, KubectlPort
 from headgate.api.inspect import watches
 
 
-async def test_kubectl_prints_each_change_once(embedded_port: KubectlPort, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubectl_prints_each_change_once(
+    port_of_each_kubectl: KubectlPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watches, "PERIOD_S", 0.01)
     watched = WatchedMesh()
-    async with embedded_port.serving(watched.store, watched.app) as api:
+    async with port_of_each_kubectl.serving(watched.store, watched.app) as api:
         for arguments, expected in (
             (("proxies", "-A"), ["one", "one", "two", "two"]),
             (("proxies", "two", "-n", "b"), ["two", "two"]),

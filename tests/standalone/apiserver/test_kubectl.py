@@ -1,14 +1,19 @@
-"""Commands of the real kubectl against the embedded API, with the current kubectl and, if installed, an older one."""
+"""Commands of the real kubectl against the embedded API.
+
+The older kubectl, if installed, runs those whose requests differ between versions: it discovers, validates and converts
+objects in its own way. What the API answers is tested with the current one.
+"""
 
 import asyncio
 import json
 import re
 import subprocess
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import yaml
-from tests.embedded_api import EmbeddedApi
+from tests.embedded_api import EmbeddedApi, KubectlPort, empty_api
 from tests.make.objects import config_map, obj, owner_reference
 
 from headgate.errors import NotFound
@@ -115,6 +120,20 @@ CREATE = [
 ]
 
 
+@pytest.fixture
+async def api(port_of_each_kubectl: KubectlPort) -> AsyncIterator[EmbeddedApi]:
+    """Serve an empty store for one test, which calls the current kubectl, and once more for the older one."""
+    async with empty_api(port_of_each_kubectl) as served:
+        yield served
+
+
+@pytest.fixture
+async def current_api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
+    """Serve an empty store for one test, which calls the current kubectl."""
+    async with empty_api(embedded_port) as served:
+        yield served
+
+
 def words(command: str) -> list[str]:
     weights = re.sub(
         r"{WEIGHTS:(\d+),(\d+)}",
@@ -140,9 +159,9 @@ async def store_website(api: EmbeddedApi) -> None:
 
 
 @pytest.mark.parametrize("options", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
-async def test_impersonation_is_forbidden(api: EmbeddedApi, options: tuple[str, ...]) -> None:
+async def test_impersonation_is_forbidden(current_api: EmbeddedApi, options: tuple[str, ...]) -> None:
     """Otherwise a check of another user's rights would return the rights of the only user."""
-    ran = await api.kubectl("get", "pods", *options)
+    ran = await current_api.kubectl("get", "pods", *options)
     assert ran.code == 1
     assert "omit --as" in ran.err
 
@@ -202,22 +221,27 @@ async def test_kubectl_edit_updates_an_object(api: EmbeddedApi) -> None:
     assert await weights(api) == "55 10"
 
 
-async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi) -> None:
+async def test_an_invalid_object_is_rejected_with_the_field(current_api: EmbeddedApi) -> None:
     """R6. One response has the path of each invalid field."""
-    await store_website(api)
+    await store_website(current_api)
     wrong = WEBSITE.replace("weight: 90", "weight: -1").replace("weight: 10", 'weight: "10"')
-    ran = await api.kubectl("apply", "--validate=false", "-f", "-", stdin=wrong)
+    ran = await current_api.kubectl("apply", "--validate=false", "-f", "-", stdin=wrong)
     assert ran.code == 1
     assert "* spec.backends[0].weight: must be 0 or more, not -1" in ran.err
     assert "* spec.backends[1].weight: " in ran.err
-    unknown = await api.kubectl("apply", "-f", "-", stdin=WEBSITE.replace("backends:", "weights: []\n  backends:"))
+    unknown = await current_api.kubectl(
+        "apply", "-f", "-", stdin=WEBSITE.replace("backends:", "weights: []\n  backends:")
+    )
     assert unknown.code == 1
     assert "weights" in unknown.err
-    patch = await api.kubectl("patch", "ts", "website", "-p", "{}")
+    patch = await current_api.kubectl("patch", "ts", "website", "-p", "{}")
     assert "--type=merge" in patch.err
-    assert "no-such" in (await api.kubectl("create", "cm", "x", "-n", "no-such")).err
-    assert "NotFound" in (await api.kubectl("get", "ts", "none")).err
-    assert "not a known field selector" in (await api.kubectl("get", "ts", "--field-selector", "spec.service=x")).err
+    assert "no-such" in (await current_api.kubectl("create", "cm", "x", "-n", "no-such")).err
+    assert "NotFound" in (await current_api.kubectl("get", "ts", "none")).err
+    assert (
+        "not a known field selector"
+        in (await current_api.kubectl("get", "ts", "--field-selector", "spec.service=x")).err
+    )
 
 
 async def test_kubectl_create_commands_create_objects(api: EmbeddedApi) -> None:
@@ -304,41 +328,43 @@ async def test_kubectl_describe_shows_the_events_of_an_object(api: EmbeddedApi) 
     assert selected == "event/website.1\n"
 
 
-async def test_each_kind_has_its_kubectl_columns(api: EmbeddedApi) -> None:
-    await api.ok("apply", "-f", "-", stdin=SLICE + "---" + GRANT)
-    assert re.search(r"website-1 +IPv4 +8081 +10.0.0.1,10.0.0.2 ", await api.ok("get", "endpointslices"))
-    assert re.search(r"from-web +web/TrafficSplit +Service/website ", await api.ok("get", "refgrant"))
+async def test_each_kind_has_its_kubectl_columns(current_api: EmbeddedApi) -> None:
+    await current_api.ok("apply", "-f", "-", stdin=SLICE + "---" + GRANT)
+    assert re.search(r"website-1 +IPv4 +8081 +10.0.0.1,10.0.0.2 ", await current_api.ok("get", "endpointslices"))
+    assert re.search(r"from-web +web/TrafficSplit +Service/website ", await current_api.ok("get", "refgrant"))
 
 
-async def test_kubectl_delete_deletes_dependents_unless_they_are_orphaned(api: EmbeddedApi) -> None:
+async def test_kubectl_delete_deletes_dependents_unless_they_are_orphaned(current_api: EmbeddedApi) -> None:
     for cascade, left in (("background", ""), ("foreground", ""), ("orphan", "secret/owned\n")):
-        owner = await api.store.create(config_map("owner"))
-        await api.store.create(obj("Secret", "owned", metadata={"ownerReferences": [owner_reference(owner)]}))
-        await api.ok("delete", "cm", "owner", f"--cascade={cascade}")
-        assert await api.ok("get", "secret", "-o", "name") == left
+        owner = await current_api.store.create(config_map("owner"))
+        await current_api.store.create(obj("Secret", "owned", metadata={"ownerReferences": [owner_reference(owner)]}))
+        await current_api.ok("delete", "cm", "owner", f"--cascade={cascade}")
+        assert await current_api.ok("get", "secret", "-o", "name") == left
 
 
-async def test_kubectl_logs_reads_the_log_of_a_container(api: EmbeddedApi) -> None:
-    await api.ok("run", "web", "--image=example", "--restart=Never")
-    assert await api.ok("logs", "web") == "web line 0\nweb line 1\nweb line 2\n"
-    assert await api.ok("logs", "-f", "web", "--tail=1") == "web line 2\n"
-    assert "is not valid for pod web" in (await api.kubectl("logs", "web", "-c", "other")).err
-    assert "timestamps" in (await api.kubectl("logs", "web", "--timestamps")).err
+async def test_kubectl_logs_reads_the_log_of_a_container(current_api: EmbeddedApi) -> None:
+    await current_api.ok("run", "web", "--image=example", "--restart=Never")
+    assert await current_api.ok("logs", "web") == "web line 0\nweb line 1\nweb line 2\n"
+    assert await current_api.ok("logs", "-f", "web", "--tail=1") == "web line 2\n"
+    assert "is not valid for pod web" in (await current_api.kubectl("logs", "web", "-c", "other")).err
+    assert "timestamps" in (await current_api.kubectl("logs", "web", "--timestamps")).err
 
 
-async def test_kubectl_creates_objects_with_generate_name_and_reads_lists_in_pages(api: EmbeddedApi) -> None:
+async def test_kubectl_creates_objects_with_generate_name_and_reads_lists_in_pages(current_api: EmbeddedApi) -> None:
     generated = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: gen-}\n"
-    names = [await api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
+    names = [await current_api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
     assert len(set(names)) == 3
-    assert sorted((await api.ok("get", "cm", "--chunk-size=1", "-o", "name")).split()) == sorted(map(str.strip, names))
+    assert sorted((await current_api.ok("get", "cm", "--chunk-size=1", "-o", "name")).split()) == sorted(
+        map(str.strip, names)
+    )
 
 
-async def test_a_wrong_token_is_reported_as_unauthorized(api: EmbeddedApi) -> None:
-    config = json.loads(api.kubeconfig.read_text())
-    assert api.kubeconfig.stat().st_mode & 0o777 == 0o600
+async def test_a_wrong_token_is_reported_as_unauthorized(current_api: EmbeddedApi) -> None:
+    config = json.loads(current_api.kubeconfig.read_text())
+    assert current_api.kubeconfig.stat().st_mode & 0o777 == 0o600
     config["users"][0]["user"]["token"] = "wrong"
-    other = api.kubeconfig.with_name("other")
+    other = current_api.kubeconfig.with_name("other")
     other.write_text(json.dumps(config))
-    ran = await api._replace(kubeconfig=other).kubectl("get", "ns")
+    ran = await current_api._replace(kubeconfig=other).kubectl("get", "ns")
     assert ran.code == 1
     assert "logged in to the server" in ran.err or "Unauthorized" in ran.err

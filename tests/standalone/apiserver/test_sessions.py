@@ -126,22 +126,23 @@ async def on_terminal(
         os.close(slave)
 
 
-async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(pods) -> None:
-    await pods.run()
+async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(port_of_each_kubectl, tmp_path) -> None:
     command = ("exec", "-it", "web", "--", "env", "PS1=ready> ", "sh")
-    async with on_terminal(pods.api, *command, rows=33, columns=111) as (screen, process):
-        await screen.until("ready> ")
-        screen.type("stty size; tty; echo TERM=$TERM\n")
-        shown = await screen.until("ready> ")
-        assert "33 111" in shown
-        assert "/dev/pts/" in shown
-        # The job itself prints: before it is in the foreground, Ctrl-C would go to the shell.
-        screen.type("sh -c \"echo slee''ping; exec sleep 600\"\n")
-        await screen.until("sleeping")
-        screen.type("\x03")
-        await screen.until("ready> ")
-        screen.type("exit 5\n")
-        assert await process.wait() == 5
+    async with running_pods(port_of_each_kubectl, tmp_path) as pods:
+        await pods.run()
+        async with on_terminal(pods.api, *command, rows=33, columns=111) as (screen, process):
+            await screen.until("ready> ")
+            screen.type("stty size; tty; echo TERM=$TERM\n")
+            shown = await screen.until("ready> ")
+            assert "33 111" in shown
+            assert "/dev/pts/" in shown
+            # The job itself prints: before it is in the foreground, Ctrl-C would go to the shell.
+            screen.type("sh -c \"echo slee''ping; exec sleep 600\"\n")
+            await screen.until("sleeping")
+            screen.type("\x03")
+            await screen.until("ready> ")
+            screen.type("exit 5\n")
+            assert await process.wait() == 5
 
 
 async def test_exec_ends_with_its_container(pods) -> None:
