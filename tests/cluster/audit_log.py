@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ class AuditLog:
         self.path = root / "audit.log"
         self.path.touch()
         self._position = 0
+        self._start = ""  # in the form of the API server's timestamps, on the clock of the same machine
         self._events: list[Any] = []
 
     def restart(self) -> None:
-        """Forget the requests until now."""
+        """Forget the requests until now, with those that the API server still records, such as the end of a watch."""
+        self._start = datetime.now(UTC).isoformat(timespec="microseconds")
         self._position = self.path.stat().st_size
         self._events = []
 
@@ -51,7 +54,8 @@ class AuditLog:
             log.seek(self._position)
             lines, end, _ = log.read().rpartition(b"\n")
         self._position += len(lines) + len(end)
-        self._events += map(json.loads, lines.splitlines())
+        events = map(json.loads, lines.splitlines())
+        self._events += [event for event in events if event["requestReceivedTimestamp"] >= self._start]
         return self._events
 
     def permissions(self) -> set[Permission]:
