@@ -92,24 +92,38 @@ def chart_with_definitions(place: Path, *names: str) -> Path:
 
 @pytest.fixture
 def release(new_cluster: KubeApiServer) -> Release:
+    """The release of the whole chart, or with its APIServices, which an API server takes long to remove."""
     return Release(new_cluster)
+
+
+@pytest.fixture
+def small_release(cluster: KubeApiServer) -> Release:
+    """The release of a chart with one or two definitions and without APIServices, which are removed after the test."""
+    return Release(cluster)
 
 
 async def test_helm_takes_over_an_installation_upgrades_it_uninstalls_it_and_installs_it_again(
     release: Release, tmp_path: Path
 ) -> None:
+    names = [name_in(path) for path in (DEFINITION, CONVERTED)]
+    objects = [obj for obj in INSTALLATION if obj["kind"] != "CustomResourceDefinition" or _name(obj) in names]
     async with release.cluster.client() as client:
-        async for _ in Installer(client).apply(INSTALLATION):
+        async for _ in Installer(client).apply(objects):
             pass
-    chart = shutil.copytree(CHART, tmp_path / "chart")
+    chart = chart_with_definitions(tmp_path / "chart", *names)
     release.helm("install", "headgate", chart, "--take-ownership", "--set", "replicas=1", CLIENT_SIDE)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 1
     assert_upgraded_and_uninstalled(release, chart, CLIENT_SIDE)
-    release.helm("install", "headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS)
+    release.helm("install", "headgate", chart, CLIENT_SIDE, *WITHOUT_APIS)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
 
 
-def test_a_release_is_applied_on_the_server(release: Release, tmp_path: Path) -> None:
+def _name(obj: Any) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def test_a_release_is_applied_on_the_server(small_release: Release, tmp_path: Path) -> None:
+    release = small_release
     chart = chart_with_definitions(tmp_path / "chart", *map(name_in, (DEFINITION, CONVERTED)))
     (chart / "templates/apiservice.yaml").unlink()
     release.helm("install", "headgate", chart, "--create-namespace", SERVER_SIDE)
@@ -166,8 +180,11 @@ async def test_helm_takes_over_definitions_but_no_custom_metrics_of_another_serv
     assert release.get(CONVERTED)["spec"]["conversion"] == {"strategy": "None"}
 
 
-def test_a_revision_is_a_release_beside_the_installation_and_has_its_options(release: Release, tmp_path: Path) -> None:
+def test_a_revision_is_a_release_beside_the_installation_and_has_its_options(
+    small_release: Release, tmp_path: Path
+) -> None:
     """Its values choose the image and the replicas. Its uninstallation leaves the installation as it was."""
+    release = small_release
     chart = chart_with_definitions(tmp_path / "chart", name_in(DEFINITION))
     options = (chart, "--create-namespace", CLIENT_SIDE, *WITHOUT_APIS)
     new = ("install", "headgate-next", *options, "--set", "revision=next,image.tag=2.0,replicas=1,mtls=permissive")
