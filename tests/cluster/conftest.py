@@ -1,7 +1,7 @@
 """The API server that the modules of this directory share, with an installation of headgate.
 
-They run one after the other in one process (`tests/conftest.py`). Modules that need other API servers are in `bare/` and
-`documentation/`.
+They run one after the other in one process (`tests/conftest.py`). Modules that need other API servers are in `bare/`,
+`migration/` and `documentation/`.
 """
 
 import asyncio

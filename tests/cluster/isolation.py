@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tests.cluster.api_server import MERGE, KubeApiServer
+from tests.cluster.api_server import MERGE, READY_S, KubeApiServer
+from tests.waiting import until
 
 _DEFINING = {
     "admissionregistration.k8s.io": ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
@@ -16,7 +17,7 @@ _DEFINING = {
 """The resources that decide how the API server treats requests of all modules. Each module has to restore them itself."""
 _ROLES = ("/apis/rbac.authorization.k8s.io/v1", "roles"), ("/apis/rbac.authorization.k8s.io/v1", "rolebindings")
 _OF_SERVER = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NAMESPACES = "/api/v1/namespaces"
 _KEPT = "/api/v1/namespaces/headgate-system/secrets/headgate-ca"
 """The keys of the mesh's authority: a new one changes all definitions, which costs seconds of processor time."""
@@ -63,14 +64,25 @@ def emptied(server: KubeApiServer, leftovers: Leftovers) -> Iterator[None]:
     yield
     new = definitions(server).keys() - before
     for path in new:
-        if path.startswith(_DEFINITIONS):  # a webhook that does not answer would stop the deletion
-            server.call("PATCH", path, {"spec": {"conversion": None}}, content_type=MERGE)
-        status, answer = server.call("DELETE", path)
-        assert status in {200, 404}, answer  # the API server deletes the APIServices of a definition
+        _delete_defining(server, path)
     leftovers.remove()
     for path in new:
         while server.call("GET", path)[0] != 404:
             time.sleep(0.1)  # the API server removes a definition after its objects
+
+
+def remove_definition(server: KubeApiServer, name: str) -> None:
+    """Delete a definition with its objects, which no replica converts; wait until it is gone."""
+    path = f"{DEFINITIONS}/{name}"
+    _delete_defining(server, path)
+    until(lambda: server.call("GET", path)[0] == 404, f"the end of {name}", READY_S)
+
+
+def _delete_defining(server: KubeApiServer, path: str) -> None:
+    if path.startswith(DEFINITIONS):  # a webhook that does not answer would stop the deletion
+        server.call("PATCH", path, {"spec": {"conversion": None}}, content_type=MERGE)
+    status, answer = server.call("DELETE", path)
+    assert status in {200, 404}, answer  # the API server deletes the APIServices of a definition
 
 
 @contextmanager

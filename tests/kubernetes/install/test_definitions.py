@@ -4,14 +4,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.make.smi_definitions import ORIGINS, definition
+from tests.make.smi_definitions import ORIGINS, Origin, definition
 
 from headgate.errors import Cause, Conflict, HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kubernetes.client import Page
 from headgate.kubernetes.install import definitions as module
+from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.definitions import ADOPTED, LONGEST_ANNOTATION, Definitions, completed, is_own
 from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Object
+from headgate.resources.versions import as_version, to_hub
 
 NAME = "trafficsplits.split.smi-spec.io"
 LINKERD = ORIGINS[0].definitions[0]
@@ -55,6 +58,24 @@ def test_the_content_before_headgate_is_kept_in_an_annotation_until_the_uninstal
     assert adoption == {"labels": {"linkerd.io/extension": "smi"}, "spec": LINKERD["spec"]}
     assert not is_own(written)
     assert completed(existing(written, "v1alpha4"), OWN)["metadata"] == written["metadata"]
+
+
+@pytest.mark.parametrize("origin", ORIGINS, ids=lambda origin: origin.name)
+def test_definitions_and_objects_of_each_project_get_headgates_version_and_theirs_again(origin: Origin) -> None:
+    """`tests/cluster/migration/test_adoption.py` shows it on an API server, with some of the projects."""
+    own = {obj["metadata"]["name"]: obj for obj in manifests(Values(image="headgate:1"))}
+    for before in origin.definitions:
+        if before["apiVersion"] == "apiextensions.k8s.io/v1":  # the API server converts earlier ones
+            stored = storage(before)
+            written = completed(existing(before, *stored), own[before["metadata"]["name"]])
+            assert storage(written) == stored
+            assert msgspec.json.decode(written["metadata"]["annotations"][ADOPTED])["spec"] == before["spec"]
+    for obj in origin.objects:
+        group, version = split_api_version(obj["apiVersion"])
+        (kind,) = (kind for kind in mesh_kinds() if (kind.group, kind.kind) == (group, obj["kind"]))
+        migrated = to_hub(obj)
+        assert migrated["apiVersion"] == f"{group}/{kind.versions[0]}"
+        assert as_version(migrated, kind, group, version) == obj
 
 
 def test_a_content_that_is_too_long_for_an_annotation_is_only_marked() -> None:

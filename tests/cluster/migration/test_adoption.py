@@ -1,6 +1,5 @@
 """Installing over definitions of other meshes that have objects, and giving the definitions back."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.cluster import replica
-from tests.cluster.api_server import MERGE, KubeApiServer, started
+from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import DEADLINE_S, eventually
-from tests.cluster.installation import WITHOUT_APIS, install, on_this_machine
+from tests.cluster.installation import WITHOUT_APIS, on_this_machine
+from tests.cluster.isolation import DEFINITIONS, remove_definition
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
-from tests.waiting import until
 
 from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.definitions import is_own
@@ -23,8 +22,9 @@ from headgate.resources.meta import Object
 from headgate.resources.versions import to_hub
 
 HUBS = {kind.kind: kind.versions[0] for kind in mesh_kinds()}
-LINKERD, SDK, OSM, FLAGGER, ARGO, EARLY = ORIGINS
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PROJECTS = {origin.name: origin for origin in ORIGINS}
+"""Those of `sdk` and `flagger` differ from these by their versions only: `tests/kubernetes/install/test_definitions.py` has them."""
+LINKERD, OSM, ARGO, EARLY = (PROJECTS[name] for name in ("linkerd", "osm", "argo", "early"))
 PUBLISHED = "io.smi-spec.split.v1alpha4.TrafficSplit"
 
 
@@ -45,15 +45,6 @@ def content(obj: Any) -> Any:
     return {name: value for name, value in obj.items() if name not in {"status", "metadata"}} | {"metadata": metadata}
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]:
-    """An API server with an installation, on which a test replaces only the definitions of its mesh."""
-    with started(tmp_path_factory.mktemp("adoption")) as server:
-        asyncio.run(install(server, WITHOUT_APIS, gateway_api=False))
-        server.namespace("shop")
-        yield server
-
-
 @pytest.fixture
 def cluster(installed: KubeApiServer) -> Iterator[KubeApiServer]:
     """The API server, from which the definitions of another mesh are removed after the test."""
@@ -61,15 +52,6 @@ def cluster(installed: KubeApiServer) -> Iterator[KubeApiServer]:
     for definition in installed.call("GET", DEFINITIONS)[1]["items"]:
         if not is_own(definition):
             remove_definition(installed, definition["metadata"]["name"])
-
-
-def remove_definition(server: KubeApiServer, name: str) -> None:
-    """Delete a definition with its objects, which no replica converts; wait until it is gone."""
-    path = f"{DEFINITIONS}/{name}"
-    server.call("PATCH", path, {"spec": {"conversion": None}}, content_type=MERGE)
-    status, answer = server.call("DELETE", path)
-    assert status in {200, 404}, answer
-    until(lambda: server.call("GET", path)[0] == 404, f"the end of {name}", DEADLINE_S)
 
 
 class Cluster:
@@ -205,7 +187,7 @@ async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(clust
     before = mesh.definition(name)
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = mesh.objects_of_installation()
+        objects = mesh.own_definitions()
         async for _ in installer.apply(objects):
             pass
         with replica.serving(cluster):
@@ -222,7 +204,7 @@ async def test_an_object_with_a_mistake_is_named_and_stops_no_other_object(clust
     mesh.assert_given_back({name: before})
 
 
-@pytest.mark.parametrize("origin", [SDK, OSM, FLAGGER, EARLY], ids=lambda origin: origin.name)
+@pytest.mark.parametrize("origin", [OSM, EARLY], ids=lambda origin: origin.name)
 async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeApiServer, origin: Origin) -> None:
     """The control plane reads them, then they are stored in its version, and after an uninstallation all is as before."""
     mesh = Cluster(cluster, origin)
@@ -230,7 +212,7 @@ async def test_objects_of_another_mesh_are_adopted_and_given_back(cluster: KubeA
     before = {name: mesh.definition(name) for name in mesh.names}
     async with cluster.client() as client:
         installer = Installer(client)
-        objects = mesh.objects_of_installation()
+        objects = mesh.own_definitions()
         async for _ in installer.apply(objects):
             pass
         expected = [content(obj) for obj in origin.objects]

@@ -4,11 +4,12 @@ Both versions run as processes. The later one is a copy of this one, in which TL
 instead of `subjectNames`.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from tests.cluster import replica
 from tests.cluster.api_server import KubeApiServer
 from tests.cluster.control_planes import DEADLINE_S, eventually
 from tests.cluster.installation import WITHOUT_APIS, install
+from tests.cluster.isolation import DEFINITIONS, remove_definition
 from tests.make.objects import tls_config
 
 import headgate
 
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tlsconfigs.headgate.dev"
+NAME = "tlsconfigs.headgate.dev"
+DEFINITION = f"{DEFINITIONS}/{NAME}"
 NAMES = ["website.example"]
 CONVERSION = """
 
@@ -123,10 +126,16 @@ def is_judged(server: KubeApiServer, version: str, generation: int) -> bool:
     return bool(answer.get("status", {}).get("observedGeneration") == generation)
 
 
-async def test_an_upgrade_stores_objects_in_the_new_version_of_a_kind(new_cluster: KubeApiServer, later: str) -> None:
-    server = new_cluster
-    await install(server, WITHOUT_APIS, gateway_api=False)
-    server.namespace("shop")
+@pytest.fixture
+def server(installed: KubeApiServer) -> Iterator[KubeApiServer]:
+    """The API server, with the definitions of this version before and after the test."""
+    asyncio.run(install(installed, WITHOUT_APIS, gateway_api=False))
+    yield installed
+    remove_definition(installed, NAME)
+    asyncio.run(install(installed, WITHOUT_APIS, gateway_api=False))
+
+
+async def test_an_upgrade_stores_objects_in_the_new_version_of_a_kind(server: KubeApiServer, later: str) -> None:
     with replica.serving(server):
         obj = tls_config("website", {"app": "website"}, *NAMES, namespace="shop")
         server.make("/apis/headgate.dev/v1beta1/namespaces/shop/tlsconfigs", obj)
