@@ -1,7 +1,7 @@
 """The objects of the documentation in the order in which a reader applies them, and the objects that they assume."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +58,19 @@ def example(directory: Path) -> list[Manifest]:
     """Return the manifests of an example: its files together, and then each file of its steps."""
     steps = sorted([*directory.glob("steps/*.yaml"), *EXAMPLES.glob(f"{directory.name}-steps/*.yaml")])
     return [_joined(set(directory.rglob("*.yaml")) - set(steps)), *(_joined([step]) for step in steps)]
+
+
+def without_beginnings(meshes: Mapping[str, list[Manifest]]) -> dict[str, list[Manifest]]:
+    """Leave out meshes with which another one begins, by their names; of equal meshes, keep the last.
+
+    Several pages begin with the same example, and a reader of the longer mesh applies all of the shorter one.
+    """
+    every = list(enumerate(meshes.values()))
+    return {
+        name: mesh
+        for place, (name, mesh) in enumerate(meshes.items())
+        if not any(other[: len(mesh)] == mesh and (len(other), number) > (len(mesh), place) for number, other in every)
+    }
 
 
 def _has_objects(block: Block) -> bool:

@@ -9,12 +9,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import ip_network
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster.api_server import MERGE, READY_S, KubeApiServer, controller, started
-from tests.cluster.documentation.readers_manifests import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
+from tests.cluster.documentation.readers_manifests import (
+    EXAMPLES,
+    Manifest,
+    assumed,
+    example,
+    manifests,
+    namespace_of,
+    without_beginnings,
+)
 from tests.cluster.installation import SYSTEM, WITHOUT_APIS, install
 from tests.cluster.replica import serving
 from tests.docs.console import ROOT
@@ -28,7 +35,7 @@ from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
 from headgate.resources.gateway_api.proxies import proxy_name
 from headgate.resources.meta import Object
 
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if manifests(page)]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 CHANGES = "changes"  # a directory with changes to the objects of another example
 RENDERED = {
     file.relative_to(EXAMPLES).parts[0]
@@ -43,6 +50,12 @@ DIRECTORIES = sorted(
         if path.parent.name != CHANGES
     }
     - RENDERED
+)
+MESHES = without_beginnings(
+    {
+        **{f"{page.stem}-{number}": mesh for page in PAGES for number, mesh in enumerate(manifests(page), 1)},
+        **{f"examples/{directory}": example(EXAMPLES / directory) for directory in DIRECTORIES},
+    }
 )
 REASONS = {reason.value for reason in Reason}
 HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
@@ -240,15 +253,9 @@ def _conditions(status: Any) -> Iterator[Any]:
         yield from _conditions(part)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_objects_of_a_page_get_the_statuses_that_it_names(cluster: KubeApiServer, page: Path) -> None:
-    for mesh in manifests(page):
-        Reader(cluster).play(mesh)
-
-
-@pytest.mark.parametrize("directory", DIRECTORIES)
-def test_the_objects_of_an_example_get_no_finding(cluster: KubeApiServer, directory: str) -> None:
-    Reader(cluster).play(example(EXAMPLES / directory))
+@pytest.mark.parametrize("name", MESHES)
+def test_the_objects_of_a_page_or_an_example_get_the_statuses_that_it_names(cluster: KubeApiServer, name: str) -> None:
+    Reader(cluster).play(MESHES[name])
 
 
 def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: KubeApiServer) -> None:
