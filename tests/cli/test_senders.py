@@ -86,7 +86,7 @@ async def test_the_first_connected_sidecar_of_a_client_sends(kind: CallerKind) -
 
 
 async def test_a_transparent_sidecar_on_this_machine_sends_to_the_address_of_the_service(tmp_path: Path) -> None:
-    """With `--network pod`, sidecars have no routes by host, whoever chose them."""
+    """With `--network pod`, sidecars have no routes by host, with and without --from."""
     (tmp_path / "probe").touch()
     process = ProxyProcess(pid=1, probe=str(tmp_path / "probe"))
     here = inspected(structs.replace(proxy("a"), status=structs.replace(proxy("a").status, process=process)))

@@ -27,7 +27,7 @@ class ProbeFailure(NamedTuple):
 def probe_failures(pods: Iterable[Object], events: Iterable[Object]) -> Mapping[str, ProbeFailure]:
     """Return the last failed probe of each pod that is not ready because of its containers, by the pod's uid.
 
-    `events` are those with the reason `UNHEALTHY`, of the core group or of events.k8s.io. Without one, which expires after an
+    `events` has Events with the reason `UNHEALTHY`, of the core group or of events.k8s.io. Without one, which expires after an
     hour, the probe of a container that runs is named without its answer.
     """
     last: dict[str, _Failed] = {}
