@@ -9,7 +9,7 @@ import yaml
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
 
-from headgate.plane.write_warnings import Write, warnings_after_write
+from headgate.plane.write_warnings import ReviewedWrite, warnings_after_write
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.rollout.expected import expected_objects
 
@@ -97,14 +97,14 @@ async def test_each_change_of_a_canary_is_planned_live_as_offline(
 async def test_the_warning_of_a_write_has_the_effect_of_its_canary(served: ServedMesh) -> None:
     for obj in (*SERVICES, *SLICES):
         await served.store.create(obj)
-    (created,) = await warnings_after_write(served.live_state, Write(None, CANARY, dry_run=True))
+    (created,) = await warnings_after_write(served.live_state, ReviewedWrite(None, CANARY, dry_run=True))
     assert created.startswith("effect on requests and access: Service default/website:8080: all requests: 90% of them")
     stored = await served.store.create(CANARY)
     await follow(served, stored)
     await snapshot_of(served)
     (changed,) = await warnings_after_write(
-        served.live_state, Write(stored, {**stored, "spec": OTHER["spec"]}, dry_run=True)
+        served.live_state, ReviewedWrite(stored, {**stored, "spec": OTHER["spec"]}, dry_run=True)
     )
     assert "50% of them from default/v1:8080 to default/v2:8080" in changed
-    (deleted,) = await warnings_after_write(served.live_state, Write(stored, None, dry_run=True))
+    (deleted,) = await warnings_after_write(served.live_state, ReviewedWrite(stored, None, dry_run=True))
     assert "to default/website:8080" in deleted

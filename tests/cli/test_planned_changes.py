@@ -19,7 +19,7 @@ from headgate.latest import until
 from headgate.plan.lines import counted, lines, summary
 from headgate.plan.plan import Differences
 from headgate.plan.world import Origin
-from headgate.plane.write_warnings import Write, warnings_after_write
+from headgate.plane.write_warnings import ReviewedWrite, warnings_after_write
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS, find_written
@@ -130,7 +130,7 @@ async def effect_of_write(mesh: LivingMesh, key: Key, after: Object) -> str:
     """Return what the warning about a dry run of an update says: the effect, or the numbers of several."""
     stored = await mesh.store.get(key)
     written = {**stored, **after, "metadata": {**stored["metadata"], **after["metadata"]}}
-    found = await warnings_after_write(mesh.live_state, Write(stored, written, dry_run=True))
+    found = await warnings_after_write(mesh.live_state, ReviewedWrite(stored, written, dry_run=True))
     effect = next((text for text in found if text.startswith("effect on requests and access")), "")
     shown = effect.partition(": ")[2]
     return shown.partition(":")[0] if "; first: " in shown else shown

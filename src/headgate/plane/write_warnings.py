@@ -26,7 +26,7 @@ EFFECT_S = 1.0  # seconds that a write may wait for its effect, if the machine i
 log = logging.getLogger(__name__)
 
 
-class Write(NamedTuple):
+class ReviewedWrite(NamedTuple):
     """An object before and after a write: `old` is None if the write creates it, `new` if the write deletes it.
 
     With `orphan`, the deletion keeps the objects that it owns.
@@ -83,7 +83,7 @@ async def prepare_warnings(
             pass  # the effect is computed from the snapshot after the write
 
     async def warn(old: Object | None, new: Object | None, *, dry_run: bool, orphan: bool = False) -> Sequence[str]:
-        return await warnings_after_write(live_state, Write(old, new, dry_run, orphan=orphan), before)
+        return await warnings_after_write(live_state, ReviewedWrite(old, new, dry_run, orphan=orphan), before)
 
     return warn
 
@@ -94,7 +94,9 @@ def _is_followed(key: Key, old: Object | None) -> bool:
     return kind == (CANARY.group, CANARY.kind) or (old is not None and kind == (SERVICE.group, SERVICE.kind))
 
 
-async def warnings_after_write(live_state: LiveState, write: Write, before: Snapshot | None = None) -> Sequence[str]:
+async def warnings_after_write(
+    live_state: LiveState, write: ReviewedWrite, before: Snapshot | None = None
+) -> Sequence[str]:
     """Return warnings about a write that is done, or about a dry run (R22).
 
     `before` is the snapshot before the write; without it, the newest one. Findings are missing if they are not ready within
@@ -119,10 +121,10 @@ async def warnings_before_write(
     if new is None:
         try:
             async with asyncio.timeout(DELETION_S):
-                return await _previewed(live_state, Write(old, None, dry_run=dry_run, orphan=orphan), None)
+                return await _previewed(live_state, ReviewedWrite(old, None, dry_run=dry_run, orphan=orphan), None)
         except TimeoutError:
             return ()
-    return await _previewed(live_state, Write(old, new, dry_run=dry_run), PREVIEW_S)
+    return await _previewed(live_state, ReviewedWrite(old, new, dry_run=dry_run), PREVIEW_S)
 
 
 async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
@@ -137,7 +139,7 @@ async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
 
 
 async def _previewed(
-    live_state: LiveState, write: Write, limit_s: float | None, snapshot: Snapshot | None = None
+    live_state: LiveState, write: ReviewedWrite, limit_s: float | None, snapshot: Snapshot | None = None
 ) -> Sequence[str]:
     """Compile a snapshot without and with a write; return the findings about the object, and the effect in one line.
 
@@ -173,7 +175,7 @@ async def _previewed(
     return warnings
 
 
-async def _predicted(live_state: LiveState, before: Snapshot, write: Write) -> Prediction:
+async def _predicted(live_state: LiveState, before: Snapshot, write: ReviewedWrite) -> Prediction:
     """Return the objects after a write, with those that controllers make of it."""
     change = PredictedWrites([write.new]) if write.new else PredictedWrites(deleted=[write.key], orphan=write.orphan)
     return await predict(live_state.store, before, change, live_state.controllers, live_state.loop.settings.domain)
@@ -189,7 +191,7 @@ def _about(key: Key, compiled: Compiled) -> Sequence[str]:
     ]
 
 
-def _effect(world: World, write: Write, pods: Sequence[str], rules: str) -> Sequence[str]:
+def _effect(world: World, write: ReviewedWrite, pods: Sequence[str], rules: str) -> Sequence[str]:
     """Return what a write does to requests and access in one line; empty if it does nothing.
 
     `pods` get it only when they are created again. `rules` says which ones decide, if there are several.
