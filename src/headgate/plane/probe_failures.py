@@ -12,7 +12,7 @@ UNHEALTHY = "Unhealthy"
 """The reason of the Events about failed probes."""
 PROBE_FIELDS = ("startupProbe", "readinessProbe", "livenessProbe")
 _FAILED = re.compile(r"(?P<probe>Startup|Readiness|Liveness) probe (?:failed|errored)[^:]*: *(?P<answer>[^\n]*)")
-_CONTAINER = re.compile(r"spec\.(?:initC|c)ontainers\{(?P<name>[^}]+)\}")
+_CONTAINER = re.compile(r"spec\.(?:containers|initContainers)\{(?P<name>[^}]+)\}")
 _LONGEST = 200
 """The highest number of characters of an answer or a command: probes with a command answer with its output."""
 
