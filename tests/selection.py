@@ -7,6 +7,7 @@ cluster alone for minutes.
 """
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -221,10 +222,15 @@ def _nightly(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 def _slow(items: Iterable[pytest.Item], *, whole: bool) -> set[pytest.Item]:
     """Return the tests that aren't fast; raise a UsageError for an entry of the lists that no test of all has."""
-    entries, ids = PROGRAMS + LONG, [item.nodeid for item in items]
-    unused = [entry for entry in entries if not any(nodeid.startswith(entry) for nodeid in ids)]
-    if unused and whole:
-        raise pytest.UsageError(f"tests/selection.py: no test begins with {', '.join(unused)}; correct or remove it")
+    entries = PROGRAMS + LONG
+    if whole:
+        ids = sorted(item.nodeid for item in items)
+        # The first ID that is not below an entry begins with it if any ID does.
+        first = {entry: ids[at] if (at := bisect_left(ids, entry)) < len(ids) else "" for entry in entries}
+        if unused := [entry for entry, nodeid in first.items() if not nodeid.startswith(entry)]:
+            raise pytest.UsageError(
+                f"tests/selection.py: no test begins with {', '.join(unused)}; correct or remove it"
+            )
     beginnings = (*entries, *(f"{directory}/" for directory in DIRECTORIES))
     return {item for item in items if item.nodeid.startswith(beginnings) or _draws_examples(item)}
 
