@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Without bytecode, each step of check and each run of tests would compile the modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .PHONY: run test test-fast tests-of test-nightly check coverage golden chart reference examples pictures release bench fuzz lock clean
