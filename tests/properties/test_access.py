@@ -18,6 +18,7 @@ from tests.properties.worlds import RULES, key_of, meshes, named, targets
 from headgate.compiler.reasons import Reason
 from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
+from headgate.envoy.encode import Memo
 from headgate.envoy.tap import RBAC
 from headgate.envoy.view import sidecar
 from headgate.model.authorization import authorize, would_refuse
@@ -64,10 +65,11 @@ def test_the_properties_of_access_in_every_world(world, settings, target, random
 def closed_workloads_without_grants_allow_no_caller(mesh):
     """D21."""
     without_grants = {item.name for item in mesh.workloads if item.access.closed and not item.access.grants}
+    memo = Memo()
     assert not {call for call in allowed_calls(mesh) if call[0] in without_grants}
     for item in mesh.workloads:
         if item.name in without_grants:
-            config = rendered_for(mesh, sidecar(item))
+            config = rendered_for(mesh, sidecar(item), memo)
             assert all(not policies for policies in _policies(decoded(config, ROUTES)))
             assert _connected(decoded(config, LISTENER)) <= {names.MISSING}
 
@@ -79,7 +81,7 @@ def closed_workloads_allow_no_plaintext_call(mesh):
 
 def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, target):
     after = mesh_of(world | {key_of(target): target}, settings)
-    assert all_rendered(mesh) == all_rendered(after)
+    assert after == mesh or all_rendered(after) == all_rendered(mesh)
 
 
 @WORLDS

@@ -128,9 +128,10 @@ def a_sidecar_is_configured_only_for_services_that_it_may_call(world):
     """D21 with the access setting `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
     known = allowed_sources(mesh)
+    memo = Memo()
     addressed = {PortRef(front.service, port) for front in mesh.frontends if front.address for port in front.ports}
     for workload in mesh.workloads:
-        config = rendered_for(mesh, sidecar(workload))
+        config = rendered_for(mesh, sidecar(workload), memo)
         named = {ref.service for name in (*config[ROUTES], *config[SCOPES]) if (ref := names.parse(name))}
         for table in mesh.tables:
             callers = known[table.ref.service]
