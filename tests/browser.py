@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
-# The whole browser also paints its own interface, which nobody sees: four tests of tests/dashboard/test_page_views.py take
+# The whole browser also paints its own interface, which is never shown: four tests of tests/dashboard/test_page_views.py take
 # 11.9 s of processor time with it, and 9.5 s with the headless shell.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or ""
 LAUNCH: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}

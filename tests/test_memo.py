@@ -53,7 +53,7 @@ def test_an_index_is_computed_again_only_when_one_of_its_parts_has_changed() -> 
 CACHES = {
     "parsed texts and certificates": """
         api/metrics/groups.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
-        plane/access_calls.py plane/inspector.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
+        plane/access_calls.py plane/proxy_certificates.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
         cli/table_layout.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
         telemetry/counters/blocks.py telemetry/reports/series.py
     """,

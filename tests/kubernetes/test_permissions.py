@@ -160,19 +160,19 @@ class Authorizer:
         return {"status": {"allowed": Permission(resource=resource, **attributes) in self._unlisted}}
 
 
-def rule(group: str, resource: str, *verbs: str, **more: list[str]) -> Object:
+def access_rule(group: str, resource: str, *verbs: str, **more: list[str]) -> Object:
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs), **more}
 
 
 async def test_one_review_of_rules_shows_the_permissions_of_a_namespace_and_another_those_of_all() -> None:
     """A rule with names grants only these objects, and the rules of a namespace nothing in others."""
     everywhere = [
-        rule("", "pods", "get", "list"),
-        rule("apps", "*", "list"),
-        rule("split.smi-spec.io", "*/status", "update"),
-        rule("", "secrets", "get", resourceNames=["roots"]),
+        access_rule("", "pods", "get", "list"),
+        access_rule("apps", "*", "list"),
+        access_rule("split.smi-spec.io", "*/status", "update"),
+        access_rule("", "secrets", "get", resourceNames=["roots"]),
     ]
-    server = Authorizer({"*": everywhere, "shop": [*everywhere, rule("*", "configmaps", "*")]})
+    server = Authorizer({"*": everywhere, "shop": [*everywhere, access_rule("*", "configmaps", "*")]})
     allowed = {
         Permission("list", "", "pods"),
         Permission("list", "apps", "deployments"),
@@ -197,7 +197,7 @@ async def test_one_review_of_rules_shows_the_permissions_of_a_namespace_and_anot
 async def test_each_permission_is_reviewed_if_the_api_server_does_not_list_all_rules(limit: str) -> None:
     """The authorizer before the rules may deny what they allow."""
     allowed, denied = Permission("get", "", "pods"), Permission("list", "", "pods")
-    rules = {"*": [rule("", "pods", "*")]}
+    rules = {"*": [access_rule("", "pods", "*")]}
     server = Authorizer(rules, unlisted=frozenset({allowed}), **{limit: True})
     assert await Reviewer(server.post).missing([allowed, denied]) == {denied}
     assert server.reviews.count("SelfSubjectAccessReview") == 2
@@ -206,7 +206,7 @@ async def test_each_permission_is_reviewed_if_the_api_server_does_not_list_all_r
 async def test_later_reviews_ask_only_for_what_the_rules_do_not_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permissions, "REVIEW_PAUSE_S", 0)
     needed = frozenset(permissions_of(ROLES))
-    server = Authorizer({"*": [rule("*", "*", "*")]})
+    server = Authorizer({"*": [access_rule("*", "*", "*")]})
     missing = await Reviewer(server.post).missing_in_turn(needed)
     assert {permission.namespace for permission in missing}
     assert missing == {permission for permission in needed if permission.namespace}

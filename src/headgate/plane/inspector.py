@@ -3,12 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterator, Mapping, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from cryptography import x509
 from msgspec import structs
 
 from headgate.admission.injection import PodNamespace, pod_namespace
@@ -16,17 +14,12 @@ from headgate.compiler.explain_request import caller_pod, explain_request
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot, account_name
-from headgate.envoy.config import (
-    NO_RESOURCES,
-    Encoded,
-)
+from headgate.envoy.config import NO_RESOURCES, Encoded
 from headgate.envoy.node_ids import SIDECAR, pod_of
 from headgate.envoy.resource_json import content
 from headgate.errors import HeadgateError, NotFound
-from headgate.identity.certificates import read_certificates, validity
 from headgate.kinds import names_of
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.identities import Credential
 from headgate.model.localhost_names import is_name
 from headgate.plan.planning import PlanSpec, PlanStatus
 from headgate.plane.call_records import call_records
@@ -37,6 +30,7 @@ from headgate.plane.node_names import namespaced_name
 from headgate.plane.plans import planned
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.plane.probe_failures import probe_failures
+from headgate.plane.proxy_certificates import proxy_certificate
 from headgate.plane.proxy_status import TYPES, own_key, proxy_status, wanted_names, with_version
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
@@ -50,9 +44,9 @@ from headgate.resources.call_records import CallRecordList
 from headgate.resources.core.pod import MeshPod
 from headgate.resources.core.pod_metadata import REVISION
 from headgate.resources.explanations import ExplanationStatus
-from headgate.resources.inspect import ObjectName, ProxyCertificate, ProxyProcess, TapEvent, TapNotice
+from headgate.resources.inspect import ObjectName, ProxyProcess, TapEvent, TapNotice
 from headgate.resources.mesh_status import MESH, FailingTraffic, MeshStatus, Revisions
-from headgate.resources.meta import Key, Object, timestamp
+from headgate.resources.meta import Key, Object
 from headgate.resources.pod_owners import workloads_of
 from headgate.resources.registry import POD
 from headgate.resources.request_spec import RequestSpec, read_client, url_parts
@@ -144,7 +138,7 @@ class Inspector:
                 status=structs.replace(
                     proxy_status(proxy, pods.get(pod_of(proxy.id)), origin, now),
                     process=processes.get(proxy.id),
-                    certificate=_certificate(loop.credential_of(proxy.id), faults.get(proxy.id, "")),
+                    certificate=proxy_certificate(loop.credential_of(proxy.id), faults.get(proxy.id, "")),
                 ),
             )
             for proxy in self.live_state.fleet.proxies.values()
@@ -359,27 +353,6 @@ def object_name(node_id: str) -> ObjectName:
     """Return the namespace and name of a proxy in the inspect API."""
     namespace, name = namespaced_name(node_id)
     return ObjectName(namespace=namespace, name=name)
-
-
-def _certificate(credential: Credential | None, fault: str) -> ProxyCertificate | None:
-    """Return the identity, the time of issue and the validity of the certificate in a proxy's configuration."""
-    if credential is None:
-        return ProxyCertificate(message=fault) if fault else None
-    first, last, identity = _certificate_fields(credential.chain)
-    return ProxyCertificate(
-        identity=identity,
-        issue_time=timestamp(credential.issued or first),
-        not_before_time=timestamp(first),
-        not_after_time=timestamp(last),
-        message=fault,
-    )
-
-
-@lru_cache(10_000)
-def _certificate_fields(chain: str) -> tuple[float, float, str]:
-    leaf = read_certificates(chain, "a proxy's certificate")[0]
-    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return *validity(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
 
 
 def finding_of(finding: Finding) -> inspect.PublishedFinding:

@@ -108,7 +108,17 @@ export function routeName({ object, name, matches }) {
 
 /** @param {{backend: ExplainedBackend, verb: string}} properties */
 function Backend({ backend, verb }) {
-  const { service, port, share, readyEndpoints, statusCode = 0, reason = "", message = "", filterMessages = [], arrivals } = backend;
+  const {
+    service,
+    port,
+    share,
+    readyEndpoints,
+    statusCode = 0,
+    reason = "",
+    message = "",
+    filterMessages = [],
+    arrivals,
+  } = backend;
   const part = percent(share.numerator, share.denominator);
   const answer = reason === "NotConnected" ? "The connection fails" : `The proxy answers ${statusCode}`;
   return html`<div class="backend">
