@@ -100,6 +100,7 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
     serve_tap(opened.api)
     page = await open_tap(opened)
     denied = {"allowed": False, "object": None, "rule": ""}
+    audited = {"allowed": True, "object": None, "rule": "", "audited": True, "wouldDeny": True, "message": "no rule"}
     grpc = {"status": 200, "flags": [], "details": "", "grpcStatus": "14"}
     early = {"status": 200, "flags": ["UC"], "details": "", "grpcStatus": ""}
     opened.api.send(
@@ -110,10 +111,12 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
         event("Client", status=503),
         event("Client", response=grpc),
         event("Client", response=early),
+        event("Server", access=audited),
     )
     results = rows(page).locator("td:first-child")
     await expect(results).to_have_text(
         [
+            "!audit: would be denied 200",
             "✕failed 200 (UC)",
             "✕failed 200, gRPC 14",
             "✕failed 503",
@@ -122,9 +125,10 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
             "✓200",
         ]
     )
-    await expect(rows(page).nth(3)).to_contain_text("no access rule allows it")
-    await expect(rows(page).nth(4)).to_contain_text("TrafficTarget shop/buyers")
-    await expect(rows(page).nth(5)).to_contain_text("TrafficSplit shop/website")
+    await expect(rows(page).nth(0)).to_contain_text("audit: no rule")
+    await expect(rows(page).nth(4)).to_contain_text("no access rule allows it")
+    await expect(rows(page).nth(5)).to_contain_text("TrafficTarget shop/buyers")
+    await expect(rows(page).nth(6)).to_contain_text("TrafficSplit shop/website")
 
 
 async def test_a_failure_of_the_server_leads_to_the_row_with_the_flag_of_its_proxy(opened: OpenPage) -> None:

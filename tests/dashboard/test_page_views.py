@@ -260,3 +260,13 @@ async def test_axe_finds_no_violation_in_a_service(opened: OpenPage, scheme: Any
     await expect(opened.page.locator("canvas")).to_have_count(6)
     await expect(opened.page.get_by_role("region", name="Callers")).to_be_visible()
     await assert_accessible(opened.page)
+
+
+async def test_a_service_says_how_many_requests_rules_in_audit_mode_would_have_denied(opened: OpenPage) -> None:
+    nodes = [node("client"), node("website", kind="Service")]
+    opened.api.objects[f"{INSPECT}/trafficgraphs/services"] = graph(nodes, [edge(0, 1, audited=12)])
+    await opened.open()
+    await expect(opened.page.get_by_role("row", name="website")).to_contain_text("audit: 12")
+    await opened.open("/service/shop/website")
+    await expect(opened.page.get_by_text("audit: 12 requests would have been denied")).to_be_visible()
+    await expect(opened.page.get_by_role("row", name="client")).to_contain_text("audit: 12")

@@ -33,8 +33,8 @@ class GraphNode(Answer, frozen=True, kw_only=True):
 class GraphEdge(Answer, frozen=True, kw_only=True, gc=False):
     """The traffic from one node to another. Each request is on exactly one edge. `copy`: these are mirrored copies.
 
-    `requests` includes `failures` and `denied`, and `connections` includes `denied_connections`, but not `failed_connections`. Latencies are null
-    without a response, and `bytes` of both directions without a connection. Of `exchanged` requests and connections, which
+    `requests` includes `failures` and `denied`, and `connections` includes `denied_connections`, but not `failed_connections`. `audited` are
+    allowed requests that rules in audit mode would deny. Latencies are null without a response, and `bytes` of both directions without a connection. Of `exchanged` requests and connections, which
     reached a server, `secured` used mutual TLS.
     """
 
@@ -47,6 +47,7 @@ class GraphEdge(Answer, frozen=True, kw_only=True, gc=False):
     connections: int = 0
     failed_connections: int = 0
     denied_connections: int = 0
+    audited: int = 0
     p50_microseconds: int | None = None
     p90_microseconds: int | None = None
     p99_microseconds: int | None = None

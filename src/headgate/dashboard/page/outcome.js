@@ -11,13 +11,14 @@
  * @property {number} connections
  * @property {number} failedConnections
  * @property {number} deniedConnections
+ * @property {number} [audited] requests that rules in audit mode would deny; absent from older headgates and from series
  */
 
 /** The share of failures from which traffic counts as failing. */
 const FAILING = 0.01;
 
 /**
- * Return the outcomes of requests and connections: `denied` ones are not in `total`, `failed` ones are.
+ * Return the outcomes of requests and connections: `denied` ones are not in `total`, `failed` and `audited` ones are.
  *
  * @param {Counted} counted
  */
@@ -25,7 +26,7 @@ export function outcome(counted) {
   const denied = counted.denied + counted.deniedConnections;
   const failed = counted.failures + counted.failedConnections;
   const total = counted.requests + counted.connections + counted.failedConnections - denied;
-  return { total, failed, denied, failing: isFailing(failed, total) };
+  return { total, failed, denied, audited: counted.audited ?? 0, failing: isFailing(failed, total) };
 }
 
 /**

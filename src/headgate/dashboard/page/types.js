@@ -177,6 +177,7 @@
  * @property {number} connections
  * @property {number} failedConnections
  * @property {number} deniedConnections
+ * @property {number} [audited] requests that rules in audit mode would deny
  * @property {number | null} p50Microseconds
  * @property {number | null} p90Microseconds
  * @property {number | null} p99Microseconds

@@ -298,6 +298,7 @@ def _with_connections(edge: GraphEdge, counts: Counts, secured: Counts) -> Graph
         connections=connections,
         failed_connections=unreached,
         denied_connections=counts.denied_connections,
+        audited=counts.audited,
         bytes=counts.count(SENT) + counts.count(RECEIVED) if connections or unreached else None,
         exchanged=edge.requests + connections - counts.count(UNSENT) + secured.count(UNSENT),
         secured=exchanged(secured.counters),

@@ -2,6 +2,7 @@
 
 import { linkTo } from "../../location.js";
 import { Badge } from "../../parts/badge.js";
+import { Denied } from "../../parts/denied.js";
 import { Table } from "../../parts/table.js";
 import { count, latency, NONE, percent, plural, rate, throughput } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
@@ -74,9 +75,9 @@ function columns(milliseconds) {
       title: "Denied",
       number: true,
       largestFirst: true,
-      hint: "Requests that access rules denied",
-      cell: ({ denied }) => (denied ? html`<${Badge} level="warning">${count(denied)}<//>` : "0"),
-      sort: ({ denied }) => denied,
+      hint: "Requests that access rules denied, or would deny without audit mode",
+      cell: (row) => html`<${Denied} ...${row} />`,
+      sort: ({ denied, audited }) => denied + audited,
     },
     { id: "tls", title: "mTLS", cell: ({ isSecured }) => securityText(isSecured) },
     {

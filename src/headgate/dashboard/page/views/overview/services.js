@@ -20,6 +20,7 @@ import { outcome } from "../../outcome.js";
  * @property {number} total requests and connections that were not denied
  * @property {number} failed those of them that failed
  * @property {number} denied
+ * @property {number} audited requests that rules in audit mode would deny
  * @property {number} split requests that splits of other services sent to it
  * @property {number | null} p99
  * @property {number | null} bytes
@@ -62,7 +63,7 @@ function rowOf(node, index, calls, split) {
   const latencies = incoming.map(({ p99Microseconds }) => p99Microseconds).filter((value) => value !== null);
   const exchanged = sum((edge) => edge.exchanged);
   const outcomes = incoming.map(outcome);
-  const counted = (/** @type {"total" | "failed" | "denied"} */ name) =>
+  const counted = (/** @type {"total" | "failed" | "denied" | "audited"} */ name) =>
     outcomes.reduce((total, one) => total + one[name], 0);
   return {
     node,
@@ -72,6 +73,7 @@ function rowOf(node, index, calls, split) {
     total: counted("total"),
     failed: counted("failed"),
     denied: counted("denied"),
+    audited: counted("audited"),
     split,
     p99: latencies.length ? Math.max(...latencies) : null,
     bytes: incoming.some(({ bytes }) => bytes !== null) ? sum((edge) => edge.bytes ?? 0) : null,

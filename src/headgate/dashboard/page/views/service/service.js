@@ -5,10 +5,11 @@ import { linkTo, place } from "../../location.js";
 import { outcome } from "../../outcome.js";
 import { Badge } from "../../parts/badge.js";
 import { Command } from "../../parts/command.js";
+import { Denied } from "../../parts/denied.js";
 import { FindingCards } from "../../parts/findings.js";
 import { Empty, Read } from "../../parts/states.js";
 import { useReading } from "../../readings.js";
-import { count, latency, percent, rate } from "../../units.js";
+import { latency, percent, plural, rate } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { AccessRules } from "./access_rules.js";
 import { useNeighbors } from "./neighbors.js";
@@ -29,12 +30,28 @@ export function Service() {
       <h1>Service ${namespace}/${name}</h1>
       <a href=${linkTo(["explain"], { url })}>Explain a request to it</a>
     </div>
+    <${Audited} namespace=${namespace} name=${name} />
     <${Traffic} key=${`${namespace}/${name}`} namespace=${namespace} name=${name} />
     <${Neighbors} namespace=${namespace} name=${name} />
     <${AccessRules} key=${`${namespace}/${name}`} namespace=${namespace} name=${name} />
     <${Tap} namespace=${namespace} name=${name} />
     <${Findings} namespace=${namespace} name=${name} />
     <${Command} words=${["kubectl", "traffic", "edges", `service/${name}`, "-n", namespace]} />`;
+}
+
+/**
+ * Say how many requests rules in audit mode would have denied, if there are any.
+ *
+ * @param {{namespace: string, name: string}} properties
+ */
+function Audited({ namespace, name }) {
+  const { status, index } = useNeighbors(namespace, name);
+  const edges = status?.edges.filter(({ target, copy }) => target === index && !copy) ?? [];
+  const audited = edges.reduce((sum, edge) => sum + outcome(edge).audited, 0);
+  if (!audited) return null;
+  return html`<p><${Badge} level="warning">audit: ${plural(audited, "request")} would have been denied<//>${" "}
+    <span class="quiet">in the last 30 seconds; rules in audit mode deny nothing.</span></p>
+    <${Command} words=${["kubectl", "traffic", "audit", "-n", namespace]} />`;
 }
 
 /** @param {{namespace: string, name: string}} properties */
@@ -68,14 +85,14 @@ function Edges({ title, graph, edges, end }) {
 /** @param {{graph: GraphStatus, edge: GraphEdge, end: "source" | "target"}} properties */
 function EdgeRow({ graph, edge, end }) {
   const node = graph.nodes[edge[end]];
-  const { total, failed, denied } = outcome(edge);
+  const { total, failed, denied, audited } = outcome(edge);
   const title = node ? `${node.name}${node.namespace ? ` (${node.namespace})` : ""}` : "unknown";
   return html`<tr>
     <th scope="row">${node?.kind === "Service" ? html`<a href=${linkTo(["service", node.namespace, node.name])}>${title}</a>` : title}${edge.copy ? ", copies" : ""}</th>
     <td class="number">${rate(edge.requests + edge.connections, graph.windowMilliseconds)}</td>
     <td class="number">${percent(total - failed, total)}</td>
     <td class="number">${latency(edge.p99Microseconds)}</td>
-    <td class="number">${denied ? html`<${Badge} level="warning">${count(denied)}<//>` : "0"}</td>
+    <td class="number"><${Denied} denied=${denied} audited=${audited} /></td>
     <td>${edge.exchanged ? (edge.secured === edge.exchanged ? "yes" : "not all") : "–"}</td>
   </tr>`;
 }

@@ -40,6 +40,7 @@ const RESULTS = [
   ["3xx", "3xx"],
   ["4xx", "4xx"],
   ["denied", "Denied"],
+  ["audited", "Would be denied (audit)"],
   ["failed", "Failed"],
 ];
 /** @type {[value: string, title: string][]} */

@@ -16,7 +16,7 @@ import { refName } from "../../units.js";
  * @property {number | null} latencyMicroseconds
  * @property {boolean} [secured] whether proxies used mutual TLS; absent in events of older headgates
  * @property {{object: import("../../types.js").Ref, name: string} | null} route
- * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string} | null} access
+ * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string, wouldDeny?: boolean, message?: string} | null} access `wouldDeny`: rules in audit mode do not allow it
  * @typedef {{kind: "TapNotice", dropped: number, message: string}} TapNotice
  *
  * @typedef {{number: number, event: TapEvent}} Row `number` counts all requests of the tap
@@ -73,6 +73,7 @@ export function result({ access, response: { status, flags, grpcStatus } }) {
   const isIncomplete = status >= 200 && flags.some((flag) => INCOMPLETE.includes(flag));
   if (status === 0 || status >= 500 || isIncomplete || GRPC_FAILURES.has(grpcStatus))
     return { id: "failed", level: "bad", text: `failed ${text}` };
+  if (access?.wouldDeny) return { id: "audited", level: "warning", text: `audit: would be denied ${text}` };
   const id = `${Math.floor(status / 100)}xx`;
   return { id, level: id === "2xx" && !grpc ? "good" : "neutral", text };
 }
@@ -107,6 +108,7 @@ export function rule(event) {
   const { side, route, access } = event;
   if (access && !access.allowed) return "no access rule allows it";
   const object = ruleObject(event);
+  if (access?.wouldDeny && side === "Server") return `audit: ${access.message}`;
   if (!object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
   const part = side === "Client" ? route?.name : access?.rule;
   return `${refName(object)}${part ? `, ${part}` : ""}`;
