@@ -52,6 +52,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         PROTOCOL,
         "The objects of a remedy are left out where an access rule names the caller; readers accept explanations without them.",
     ),
+    (
+        METRICS,
+        "A server's records of live requests end with two fields for audit mode; readers accept records without them.",
+    ),
     (PROTOCOL, "Without a gateway an explanation has no caller and no arrivals; readers show what it has."),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""

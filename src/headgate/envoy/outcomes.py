@@ -19,8 +19,8 @@ _DISCONNECTED_FLAG = "DC"
 FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-DENIED_MARK, _AUDITED_MARK = "t", AUDITED[0]  # the first characters of the header's values, "true" and "audit"
-_MARKS = DENIED_MARK + _AUDITED_MARK
+DENIED_MARK, AUDITED_MARK = "t", AUDITED[0]  # the first characters of the header's values, "true" and "audit"
+_MARKS = DENIED_MARK + AUDITED_MARK
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 """Response flags of an incomplete response, unless the client disconnected (`DC`)."""
@@ -86,7 +86,7 @@ def parse_code(text: str) -> Code:
     outcome, _, grpc = text.partition(" ")
     rest = outcome.lstrip("0123456789")
     status = int(outcome.removesuffix(rest) or 0)
-    marks = rest.endswith(DENIED_MARK), rest.endswith(_AUDITED_MARK)
+    marks = rest.endswith(DENIED_MARK), rest.endswith(AUDITED_MARK)
     if not rest or rest.startswith("-"):
         return Code(status, frozenset(), *marks, grpc)
     return Code(status, frozenset(rest.rstrip(_MARKS).split(",")), *marks, grpc)

@@ -8,9 +8,9 @@ The fields of a record:
 Both sides    method, authority, path, code (`outcomes.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
 Client side   cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend,
-              route (its object), route_name, source (address of the caller), denied (the mark of a server's denial)
-Server side   port (of the pod), rule (the RBAC policy that allowed the request), verdict,
-              peer (URI of the certificate), source (address of the caller's proxy)
+              route (its object), route_name, source (address of the caller), denied (the mark of a server's denial or audit)
+Server side   port (of the pod), rule (the RBAC policy that allowed the request), verdict, audit (the verdict of rules in
+              audit mode), audit_rule (the RBAC policy that allows the request then), peer (URI of the certificate), source (address of the caller's proxy)
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,10 @@ _SERVER = {
     "verdict": f"%DYNAMIC_METADATA({RBAC}:enforced_engine_result)%",
     "peer": "%DOWNSTREAM_PEER_URI_SAN%",
     "port": "",
+    "audit": f"%DYNAMIC_METADATA({RBAC}:shadow_engine_result)%",
+    "audit_rule": f"%DYNAMIC_METADATA({RBAC}:shadow_effective_policy_id)%",
 }
+_NEWEST = 2  # the last fields of a server's record, which an older revision's proxies omit
 _FIELDS = {"client": tuple(_CLIENT), "server": tuple(_SERVER)}
 _ABSENT = ("", "-")
 
@@ -84,9 +87,10 @@ def parse_record(text: str) -> Mapping[str, str]:
     """
     values = text.split("\n")
     fields = _FIELDS.get(values[0], ())
-    if len(values) != len(fields):
+    oldest = len(fields) - (_NEWEST if values[0] == "server" else 0)
+    if not fields or not oldest <= len(values) <= len(fields):
         return {}
-    return {field: value for field, value in zip(fields, values, strict=True) if value not in _ABSENT}
+    return {field: value for field, value in zip(fields, values, strict=False) if value not in _ABSENT}
 
 
 @cache

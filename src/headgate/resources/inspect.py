@@ -351,18 +351,23 @@ class TapRoute(Answer, frozen=True, kw_only=True):
 class TapAccess(Answer, frozen=True, kw_only=True):
     """The authorization decision of the server's proxy, and the rule that allowed the request.
 
-    `object` is null if no TrafficTarget or XAuthorizationPolicy selects the workload.
+    `object` is null if no TrafficTarget or XAuthorizationPolicy selects the workload. With `audited`, the rules are in audit mode:
+    `would_deny` says that they do not allow the request, and `message` why.
     """
 
     allowed: bool
     object: Key | None = None
     rule: str = ""
+    audited: bool = False
+    would_deny: bool = False
+    message: str = ""
 
 
 class TapEvent(Answer, frozen=True, kw_only=True):
     """A finished request, as a proxy observed it. `side` is `Client` for the caller's proxy, else `Server`.
 
-    Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
+    Only the client's side has `route`. The server's side has `access`; the client's has it if the server denied the request, or would
+    deny it without audit mode. `latency_microseconds` is None without a
     complete response. `secured`: the request used mutual TLS between proxies. `trace_id` is empty without a trace.
     """
 

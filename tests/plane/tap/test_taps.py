@@ -2,11 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from tests.plane.access_meshes import BUYER, THIEF, web_server
 
 from headgate.envoy.tap import ALL_REQUESTS
 from headgate.envoy.traffic_stats import CalledServer
 from headgate.model.routing import Mesh, Workload
-from headgate.plane.tap.events import REDACTED, event, redacted_path
+from headgate.plane.tap.events import NOT_ALLOWED, REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
 from headgate.plane.tap.targets import PodTarget, RouteTarget, TapProxies
 from headgate.resources.pod_owners import Ref
@@ -124,3 +126,46 @@ def test_a_server_event_names_the_access_rule_and_a_client_event_the_route() -> 
     )
     sent = event(SENT, values=False)
     assert (sent.side, sent.access, sent.route, sent.secured) == ("Client", None, None, True)
+
+
+def test_an_event_says_that_rules_in_audit_mode_would_deny_the_request_and_why() -> None:
+    """The reason is that of `headgate explain`, and has no value that the tap redacts."""
+    audited = structs.replace(
+        SERVED,
+        node="sidecar/shop/server",
+        peer=THIEF,
+        port=80,
+        rule="open",
+        method="GET",
+        authority="server",
+        path="/a?token=s3cret",
+        would_deny=True,
+    )
+    server = web_server()
+    refused = event(audited, values=False, workload=server).access
+    assert refused is not None
+    assert (refused.allowed, refused.audited, refused.would_deny) == (True, True, True)
+    assert refused.message == "no TrafficTarget or XAuthorizationPolicy allows this caller"
+    partly = event(structs.replace(audited, peer=BUYER), values=False, workload=server).access
+    assert partly is not None
+    assert partly.message == "TrafficTarget shop/t, books/look: path is '/a', wanted exact /books"
+    gone = event(audited, values=False).access
+    assert gone is not None
+    assert gone.message == NOT_ALLOWED
+
+
+def test_an_event_names_the_rule_in_audit_mode_that_would_allow_the_request() -> None:
+    access = event(structs.replace(SERVED, rule="open", audit_rule="default/buyers/group/look"), values=False).access
+    assert access is not None
+    assert (access.audited, access.would_deny, str(access.object), access.rule) == (
+        True,
+        False,
+        "TrafficTarget default/buyers",
+        "group/look",
+    )
+
+
+def test_the_event_of_the_client_says_that_the_server_would_deny_the_request() -> None:
+    access = event(structs.replace(SENT, would_deny=True), values=False).access
+    assert access is not None
+    assert (access.allowed, access.would_deny) == (True, True)

@@ -153,11 +153,16 @@ def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
     if event["side"] == "Client":
         chosen = _named(route) if route else "the Service itself (no route)"
-        return f"route: {chosen}" + ("; denied by the access rules of the server" if access else _where_to_look(event))
+        return f"route: {chosen}" + (
+            f"; {_denial(access)} by the access rules of the server" if access else _where_to_look(event)
+        )
     if not access["allowed"]:
         return "denied: no access rule allows it"
+    if access.get("wouldDeny"):  # absent in events of older headgates, as `audited`
+        return f"audit: would be denied: {access['message']}"
+    allowed = "audit: would be allowed" if access.get("audited") else "allowed"
     return (
-        f"allowed: {_named(access, 'rule')}"
+        f"{allowed}: {_named(access, 'rule')}"
         if access["object"]
         else "allowed: no TrafficTarget or XAuthorizationPolicy selects the workload"
     )
@@ -170,6 +175,10 @@ def _where_to_look(event: Mapping[str, Any]) -> str:
         return ""
     namespace, _, name = pod.partition("/")
     return f"; sent by the server or its proxy: `kubectl traffic tap pod/{name} -n {namespace}` shows the flag"
+
+
+def _denial(access: Mapping[str, Any]) -> str:
+    return "audit: would be denied" if access.get("wouldDeny") else "denied"
 
 
 def _named(object_named: Mapping[str, Any], key: str = "name") -> str:

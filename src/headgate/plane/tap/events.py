@@ -1,8 +1,13 @@
 """Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
+from msgspec import structs
+
 from headgate.envoy.node_ids import pod_of
 from headgate.envoy.rbac import OPEN_POLICY, rule_named
 from headgate.kinds import names_of
+from headgate.model.authorization import authorize, enforced, port_of
+from headgate.model.requests import Request
+from headgate.model.routing import Workload
 from headgate.model.traces import trace_context
 from headgate.plane.node_names import namespaced_name
 from headgate.plane.tap.targets import port_called, service_called
@@ -11,13 +16,17 @@ from headgate.resources.meta import Key, precise_timestamp
 from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
+NOT_ALLOWED = "no access rule allows it"
 
 
-def event(record: TapRecord, *, values: bool) -> TapEvent:
-    """Return the tap event of a log record. Without `values`, values of headers and query parameters are redacted."""
+def event(record: TapRecord, *, values: bool, workload: Workload | None = None) -> TapEvent:
+    """Return the tap event of a log record; `workload` is the proxy's own. Without `values`, values of headers and query parameters are redacted."""
     own = pod_of(record.node)
     is_server = bool(record.port)
     namespace, name = namespaced_name(record.node)
+    path = record.path if values else redacted_path(record.path)
+    headers = tuple((header, text if values else REDACTED) for header, text in record.headers)
+    request = Request(method=record.method, authority=record.authority, target=path, headers=headers)
     return TapEvent(
         start_time=precise_timestamp(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
@@ -25,8 +34,8 @@ def event(record: TapRecord, *, values: bool) -> TapEvent:
         request=TapRequest(
             method=record.method,
             authority=record.authority,
-            path=record.path if values else redacted_path(record.path),
-            headers={name: text if values else REDACTED for name, text in record.headers},
+            path=path,
+            headers=dict(headers),
         ),
         response=TapResponse(status=record.status, flags=record.flags, details=record.details, grpc_status=record.grpc),
         source=TapPeer(identity=record.peer, address=record.source) if is_server else _client(own, record),
@@ -34,7 +43,7 @@ def event(record: TapRecord, *, values: bool) -> TapEvent:
         latency_microseconds=record.latency,
         secured=bool(record.peer) if is_server else record.server.secured,
         route=TapRoute(object=_key(record.route), name=record.route_name) if record.route else None,
-        access=_access(record) if is_server or record.denied else None,
+        access=_access(record, request, workload) if is_server or record.denied or record.would_deny else None,
         trace_id=context.trace if (context := trace_context(record.headers)) else "",
     )
 
@@ -49,11 +58,28 @@ def _server(record: TapRecord) -> TapPeer:
     return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (port.port if port else 0))
 
 
-def _access(record: TapRecord) -> TapAccess:
-    if record.rule in ("", OPEN_POLICY):
-        return TapAccess(allowed=not record.denied)
-    allowing, rule = rule_named(record.rule)
-    return TapAccess(allowed=not record.denied, object=allowing, rule=rule)
+def _access(record: TapRecord, request: Request, workload: Workload | None) -> TapAccess:
+    audited = record.would_deny or bool(record.audit_rule)
+    policy = record.audit_rule if audited else record.rule
+    if policy in ("", OPEN_POLICY):
+        why = _audit_message(record, request, workload) if record.would_deny else ""
+        return TapAccess(allowed=not record.denied, audited=audited, would_deny=record.would_deny, message=why)
+    allowing, rule = rule_named(policy)
+    return TapAccess(allowed=not record.denied, object=allowing, rule=rule, audited=audited)
+
+
+def _audit_message(record: TapRecord, request: Request, workload: Workload | None) -> str:
+    """Return why the rules of a workload in audit mode do not allow a request, as `headgate explain` says it.
+
+    The message is general if the record does not have what decides: it has few headers, and rules may have changed since.
+    """
+    port = port_of(workload, record.port) if workload else None
+    if workload is None or port is None:
+        return NOT_ALLOWED
+    closed = structs.replace(workload, access=enforced(workload.access))
+    protocol = port.protocols[0].protocol
+    decision = authorize(closed, record.port, protocol=protocol, identity=record.peer, request=request)
+    return NOT_ALLOWED if decision.allowed else decision.why
 
 
 def _key(text: str) -> Key:

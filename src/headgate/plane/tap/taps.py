@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 import grpc
 
+from headgate.envoy.node_ids import pod_of
 from headgate.envoy.tap import ALL_REQUESTS
 from headgate.errors import TelemetryError
+from headgate.model.routing import Workload
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.tap.events import event
@@ -153,9 +155,19 @@ class Taps:
         async with self._tapping(find, query.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
             async for step in steps:
                 if isinstance(step, TapRecord):
-                    yield event(step, values=query.values)
+                    yield event(step, values=query.values, workload=self._workload(step))
                 else:
                     yield TapNotice(dropped=step[0], message=step[1])
+
+    def _workload(self, record: TapRecord) -> Workload | None:
+        """Return the workload of the proxy that recorded a request which rules in audit mode do not allow; else None."""
+        compiled = self._loop.compiled.get() if record.would_deny else None
+        name = pod_of(record.node)
+        return (
+            next((workload for workload in compiled.mesh.workloads if workload.name == name), None)
+            if compiled
+            else None
+        )
 
     @contextlib.asynccontextmanager
     async def _tapping(self, find: Callable[[], Awaitable[TapTarget]], limit: int) -> AsyncGenerator[Tap]:

@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import fields
 
 from headgate.envoy import pb
-from headgate.envoy.outcomes import DENIED_MARK, parse_code
+from headgate.envoy.outcomes import AUDITED_MARK, DENIED_MARK, parse_code
 from headgate.envoy.tap import parse_record
 from headgate.envoy.traffic_stats import CalledServer, parse_backend, parse_pod
 from headgate.errors import TelemetryError
@@ -25,7 +25,7 @@ class TapRecord(Value, frozen=True, kw_only=True):
 
     `port` is the port of the server's pod if the server's proxy sent the record, else 0.
     Without a response, `status` is 0; without a complete response, `latency` is None. `denied` is True if access rules
-    denied the request.
+    denied the request. `would_deny`: rules in audit mode do not allow it; `audit_rule` is the RBAC policy of those that do.
     """
 
     node: str
@@ -48,6 +48,8 @@ class TapRecord(Value, frozen=True, kw_only=True):
     port: int = 0
     rule: str = ""
     denied: bool = False
+    would_deny: bool = False
+    audit_rule: str = ""
     peer: str = ""
 
 
@@ -89,6 +91,7 @@ def _record(node: str, time: float, fields: Mapping[str, str]) -> TapRecord:
         cluster=fields.get("cluster") or fields.get("place", ""),
         denied=fields.get("verdict") == "denied"
         or code._replace(marked=fields.get("denied") == DENIED_MARK, grpc=fields.get("grpc", "")).is_denied,
+        would_deny=fields.get("audit") == "denied" or fields.get("denied") == AUDITED_MARK,
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in fields.items() if key.startswith(_HEADER)),
         backend=parse_backend({"backend": fields.get("backend", "")}),
         **{name: fields.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
