@@ -255,7 +255,7 @@ def test_the_server_name_option_selects_the_route_of_a_connection_to_a_service(r
     closed = run("explain", url, *files)  # its name is db.default
     assert "Route      no route has the server name: the connection is closed\n" in closed.out
     refused = run("explain", "pod/app", "--server-name", "eu.shop.example")
-    assert "leave out -H, --via, --from, --server-name, -f and --at" in refused.err
+    assert "leave out -X, -H, --via, --from, --server-name, -f and --at" in refused.err
 
 
 def test_a_url_without_a_port_means_the_port_of_its_scheme(run: Run, tmp_path: Path) -> None:
@@ -354,6 +354,7 @@ def test_a_workload_of_each_kind_is_a_caller(
     [
         (("GET", "ftp://website/"), "is not an HTTP URL"),
         (("GET", "POST", "http://website/"), "is not a method and a URL"),
+        (("-X", "POST", "GET", "http://website/"), "the method is GET already; write it once"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "-H", "host: a", "-H", "Host: b"), "several Host headers"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),

@@ -46,7 +46,7 @@ async def test_the_error_for_a_missing_pod_names_the_pod(served: ServedMesh) -> 
     [
         (("pod/",), "write pod/NAME or pod/NAMESPACE/NAME"),
         (("pod/a/b/c",), "write pod/NAME or pod/NAMESPACE/NAME"),
-        (("pod/web-1", "--via", "gateway/edge"), "leave out -H, --via, --from, --server-name, -f and --at"),
+        (("pod/web-1", "--via", "gateway/edge"), "leave out -X, -H, --via, --from, --server-name, -f and --at"),
     ],
 )
 def test_wrong_usage_exits_with_2(run: Callable[..., Ran], arguments: tuple[str, ...], message: str) -> None:

@@ -96,6 +96,10 @@ InNamespace = Annotated[
     ),
 ]
 
+Method = Annotated[
+    str,
+    typer.Option("-X", "--request", metavar="METHOD", help="The method, as the argument METHOD.", show_default=False),
+]
 At = Annotated[
     int,
     typer.Option(
@@ -113,6 +117,7 @@ At = Annotated[
 def explain_(
     what: RequestArgument,
     *,
+    method: Method = "",
     header: Headers = None,
     via: Via = "",
     from_: From = "",
@@ -132,15 +137,15 @@ def explain_(
     `headgate explain pod/NAME` explains why a pod has a sidecar or none, and whether it has its configuration.
     """
     if pod := parse_pod(what, namespace):
-        if header or via or from_ or server_name or filename or at:
-            advice = "leave out -H, --via, --from, --server-name, -f and --at"
+        if method or header or via or from_ or server_name or filename or at:
+            advice = "leave out -X, -H, --via, --from, --server-name, -f and --at"
             raise usage_error(f"a pod is explained by the running mesh; {advice}", option="pod/NAME")
         place, name = pod
         client = InspectClient.of(api)
         explain_pod(asyncio.run(client.pod_sidecar(place or client.client.namespace, name)), output)
         return
     sent = RequestSpec(url="", caller=from_, via=via, namespace=namespace or DEFAULT_NAMESPACE, server_name=server_name)
-    request = _read_request(what, header or (), sent)
+    request = _read_request(what, method, header or (), sent)
     if filename and at:
         raise usage_error("files have no revisions; leave out -f or --at", option="--at")
     if filename:
@@ -159,15 +164,17 @@ def explain_(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _read_request(what: Sequence[str], headers: Sequence[str], sent: RequestSpec) -> RequestSpec:
+def _read_request(what: Sequence[str], method: str, headers: Sequence[str], sent: RequestSpec) -> RequestSpec:
     """Return a request with the URL, method and headers that the arguments describe. Raises BadParameter."""
     *before, url = what
+    if before and method:
+        raise usage_error(f"the method is {before[0]} already; write it once", option="-X")
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
     request = structs.replace(
         sent,
         url=encoded_url(url),
-        method=parse_method(before[0] if before else "GET"),
+        method=parse_method(before[0] if before else method or "GET"),
         headers=parse_headers(headers, fixed=FIXED - {CONNECTION}),
     )
     try:
