@@ -118,9 +118,12 @@ async def test_a_rule_of_a_policy_that_allows_all_callers_is_answered_with_a_war
 
 async def test_the_first_rule_of_a_workload_is_answered_with_who_loses_and_who_does_not(tmp_path):
     shop, web, rules = workload("shop"), workload("web"), group("g", pathRegex="/items")
-    (text,) = await effects(live_state_with(tmp_path, shop, web, rules), None, target("buyers", "web"))
+    text, further = await effects(live_state_with(tmp_path, shop, web, rules), None, target("buyers", "web"))
     lost = "every ServiceAccount except default/web, and callers without a sidecar, may no longer send all requests to"
     assert text.startswith(f"2 losses of access; first: {lost} ServiceAccount default/shop, port 8080")
+    assert further.startswith(
+        "second: ServiceAccount default/web may no longer send requests other than path begins with /items"
+    )
 
 
 async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):
@@ -128,11 +131,12 @@ async def test_several_effects_are_counted_and_the_first_is_named(tmp_path):
     shop, rules = workload("shop"), group("g", pathRegex="/items")
     live_state = live_state_with(tmp_path, shop, rules, target("buyers", "web", "app"))
     change = target("buyers", "web", "app"), target("buyers", "other")
-    (text,) = await effects(live_state, *change)
+    text, further = await effects(live_state, *change)
+    assert further.startswith("second: ServiceAccount default/other may send path begins with /items")
     assert text.startswith("1 loss of access, 1 gain of access; first: ServiceAccount default/app and ")
     assert "may no longer send path begins with /items to ServiceAccount default/shop, port 8080" in text
     assert text.endswith(" (headgate history shows all)")
-    (text,) = await effects(live_state, *change, dry_run=True)
+    text, _ = await effects(live_state, *change, dry_run=True)
     assert text.endswith(" (headgate plan -f FILE shows all)")
     assert len(EFFECT + text) <= 256
 
@@ -159,7 +163,7 @@ async def test_a_deletion_is_answered_with_what_it_does(tmp_path):
     (text,) = await effects(live_state, split_of(0, 1), None)
     assert f"all of them from {V2} to default/website:8080" in text
     closed = live_state_with(tmp_path / "2", workload("shop"), group("g", pathRegex="/items"), target("buyers", "web"))
-    (text,) = await effects(closed, target("buyers", "web"), None)
+    text, *_ = await effects(closed, target("buyers", "web"), None)
     assert "may send all requests to ServiceAccount default/shop, port 8080" in text
 
 
@@ -170,7 +174,8 @@ async def test_the_search_for_the_effect_of_a_large_change_ends_early(tmp_path, 
     )
     live_state = live_state_with(tmp_path, SERVICES, before)
     monkeypatch.setattr("headgate.plan.quote.STEPS", 350)
-    (text,) = await effects(live_state, before, after)
+    text, *further = await effects(live_state, before, after)
+    assert [other.partition(":")[0] for other in further] == ["second", "third"]
     assert text.startswith("at least 9 changes to requests; first: Service default/website:8080: path prefix /")
     monkeypatch.setattr("headgate.plan.quote.STEPS", 100)
     assert await effects(live_state, before, after) == []

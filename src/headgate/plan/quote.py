@@ -1,4 +1,4 @@
-"""What one write does to requests and access, in one line: for the warning that the API server sends with its answer."""
+"""What one write does to requests and access, in a few lines: for the warnings that the API server sends with its answer."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
@@ -28,13 +28,14 @@ LONGEST = 256
 """The highest number of characters. An API server may shorten a longer warning."""
 MOST = 100
 """The highest number of differences for which the search goes on."""
+_FURTHER = ("second", "third")  # the differences after the first one that a write shows
 _TITLE = "effect on requests and access"
 
 
 def quote(
     world: World, *, only_served: bool, command: str = "", on_creation: Sequence[str] = (), rules: str = ""
-) -> str:
-    """Return the plan of a write in one line; empty if the write changes nothing, or if the search finds no difference in time.
+) -> tuple[str, ...]:
+    """Return the plan of a write in up to three lines; empty if the write changes nothing, or if the search finds no difference in time.
 
     With `only_served`, leave out requests that no backend served before, and pods without a ready endpoint: for an object
     that is created or deleted, often together with its workloads. `command` shows the whole plan. Pods `on_creation` get
@@ -45,13 +46,17 @@ def quote(
     plan, is_whole = _found(world, only_served=only_served)
     shown = tuple(lines(plan))
     if not shown:
-        return ""
+        return ()
     if len(shown) == 1 and is_whole and len(text := f"{title}: {shown[0]}") <= LONGEST:
-        return text
+        return (text,)
     numbers = counted(plan) if is_whole else f"at least {counted(plan)}"
     start = f"{title}: {numbers}; first: " if len(shown) > 1 or not is_whole else f"{title}: "
     end = f" ({command} shows all)" if command else ""
-    return f"{start}{shortened(shown[0], LONGEST - len(start) - len(end))}{end}"
+    others = (f"{title}: {number}: {line}" for number, line in zip(_FURTHER, shown[1:], strict=False))
+    return (
+        f"{start}{shortened(shown[0], LONGEST - len(start) - len(end))}{end}",
+        *(shortened(other, LONGEST) for other in others),
+    )
 
 
 def shortened(text: str, limit: int) -> str:

@@ -141,7 +141,7 @@ async def _findings_after(live_state: LiveState, obj: Object) -> Sequence[str]:
 async def _previewed(
     live_state: LiveState, write: ReviewedWrite, limit_s: float | None, snapshot: Snapshot | None = None
 ) -> Sequence[str]:
-    """Compile a snapshot without and with a write; return the findings about the object, and the effect in one line.
+    """Compile a snapshot without and with a write; return the findings about the object, and the effect in a few lines.
 
     Without `snapshot`, compile that of the feed.
     """
@@ -192,14 +192,13 @@ def _about(key: Key, compiled: Compiled) -> Sequence[str]:
 
 
 def _effect(world: World, write: ReviewedWrite, pods: Sequence[str], rules: str) -> Sequence[str]:
-    """Return what a write does to requests and access in one line; empty if it does nothing.
+    """Return what a write does to requests and access in a few lines; empty if it does nothing.
 
     `pods` get it only when they are created again. `rules` says which ones decide, if there are several.
     """
     try:
         only_served = write.old is None or write.new is None
-        text = quote(world, only_served=only_served, command=write.command, on_creation=pods, rules=rules)
+        return quote(world, only_served=only_served, command=write.command, on_creation=pods, rules=rules)
     except Exception:  # a bug there must not stop a write
         log.exception("the effect of the write to %s can't be described", write.key)
         return ()
-    return [text] if text else ()
