@@ -74,6 +74,7 @@ def test_the_rules_allow_recorded_callers_and_comments_say_what_they_refuse(run:
     assert sources(ran) == {"web-http-8080": ["buyer"]}
     assert "# shop/web port 8080 (HTTP)\n# allows shop/buyer (3 calls, last " in ran.out
     assert "# would newly refuse shop/thief (3 calls, last " in ran.out
+    assert "headgate.dev/mode: enforce" in ran.out  # else an apply keeps audit mode
     assert "1 TrafficTarget allow 3 recorded calls" not in ran.err
     assert "1 TrafficTarget allows 3 recorded calls" in ran.err
     ran = run("generate", "traffictargets", "--from-traffic", recorded, "-n", "shop", "--audit")
@@ -109,7 +110,7 @@ def test_a_directory_gets_a_file_for_each_namespace_which_is_not_overwritten(
     assert sorted(path.name for path in (tmp_path / "rules").iterdir()) == ["blue.yaml", "shop.yaml"]
     assert len(documents((tmp_path / "rules" / "shop.yaml").read_text())) == 2
     ran = run(*arguments)
-    assert (ran.code, "blue.yaml" in ran.err, "remove it, or name another directory" in ran.err) == (1, True, True)
+    assert (ran.code, "blue.yaml" in ran.err, "name another directory with --output-dir" in ran.err) == (1, True, True)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,22 @@ async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(served: S
     assert (await served.run("plan", "-f", other)).code == 0
 
 
+def test_a_plan_of_a_rule_in_audit_mode_says_what_it_would_deny(run: Run, tmp_path: Path) -> None:
+    pods = "\n---\n".join((workload("shop"), workload("web"), group("g", pathRegex="/items")))
+    base, change = tmp_path / "base.yaml", tmp_path / "change.yaml"
+    base.write_text(pods)
+    rule = yaml.safe_load(target("buyers", "web"))
+    rule["metadata"]["annotations"] = {"headgate.dev/mode": "audit"}
+    change.write_text(yaml.safe_dump(rule))
+    ended = run("plan", "--base", str(base), "-f", str(change))
+    assert (
+        "Audit mode denies nothing; enforced, it would deny\n  all requests from every ServiceAccount except default/web"
+        in ended.out
+    )
+    assert "Access lost" not in ended.out
+    assert ended.err == "1 new finding\n"
+
+
 async def test_a_plan_of_config_maps_needs_no_permission_to_get_them(
     served: ServedMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,15 +11,18 @@ import pytest
 import yaml
 from tests.authority import WEB, Authority
 from tests.cli.living_mesh import LivingMesh, living
-from tests.cli.planned_changes import MESH, PlannedChange, changes, shop
+from tests.cli.planned_changes import MESH, PlannedChange, changes, read, shop, target
+from tests.make import objects
 
 from headgate.api.certificate import CertificateFiles
 from headgate.history.records import is_recorded
 from headgate.latest import until
+from headgate.merge.server_side_apply import LAST_APPLIED
 from headgate.plan.lines import counted, lines, summary
 from headgate.plan.plan import Differences
 from headgate.plan.world import Origin
 from headgate.plane.write_warnings import ReviewedWrite, warnings_after_write
+from headgate.resources.audit_mode import MODE
 from headgate.resources.core.pod_metadata import INJECT
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS, find_written
@@ -99,6 +102,40 @@ async def test_a_namespace_that_opts_out_is_planned_live_as_offline(mesh: Living
         await mesh.put(after)
         await mesh.replace_pods()
         await mesh.settled()
+
+
+async def test_a_plan_keeps_the_audit_mode_that_an_apply_keeps(mesh: LivingMesh, tmp_path: Path) -> None:
+    """kubectl keeps annotations that another client wrote, so a manifest without the annotation does not end audit mode."""
+    rule = target("client", rule=objects.http_rule("read"))
+    metadata = {**rule["metadata"], "annotations": {}}
+    applied = {LAST_APPLIED: json.dumps({**rule, "metadata": metadata}), MODE: "audit"}
+    for obj in (*MESH, read("/"), {**rule, "metadata": {**metadata, "annotations": applied}}):
+        await mesh.put(obj)
+    await mesh.settled()
+    (tmp_path / "rule.yaml").write_text(yaml.safe_dump(rule))
+    ended = await mesh.run("plan", "-f", "rule.yaml")
+    assert (ended.code, ended.out) == (0, "")
+    assert "TrafficTarget default/client stays in audit mode" in ended.err
+    assert f"kubectl annotate traffictarget client -n default {MODE}-" in ended.err
+    enforced = {**rule, "metadata": {**metadata, "annotations": {MODE: "enforce"}}}
+    (tmp_path / "rule.yaml").write_text(yaml.safe_dump(enforced))
+    ended = await mesh.run("plan", "-f", "rule.yaml")
+    assert (ended.code, "Access lost" in ended.out) == (1, True), ended
+    assert "stays in audit mode" not in ended.err
+
+
+async def test_a_plan_drops_an_annotation_that_server_side_apply_wrote(mesh: LivingMesh, tmp_path: Path) -> None:
+    """Server-side apply removes what its manager wrote, and the manifest omits."""
+    rule = target("client", rule=objects.http_rule("read"))
+    fields: Object = {"f:metadata": {"f:annotations": {f"f:{MODE}": {}}}}
+    owner = {"manager": "kubectl", "operation": "Apply", "apiVersion": rule["apiVersion"], "fieldsV1": fields}
+    managed = {"managedFields": [{**owner, "fieldsType": "FieldsV1"}], "annotations": {MODE: "audit"}}
+    for obj in (*MESH, read("/"), {**rule, "metadata": {**rule["metadata"], **managed}}):
+        await mesh.put(obj)
+    await mesh.settled()
+    (tmp_path / "rule.yaml").write_text(yaml.safe_dump(rule))
+    ended = await mesh.run("plan", "-f", "rule.yaml")
+    assert (ended.code, "Access lost" in ended.out) == (1, True), ended
 
 
 async def plans(

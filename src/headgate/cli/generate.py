@@ -215,7 +215,7 @@ def _write(rules: Rules, directory: Path | None, kind: str, plural: str = "") ->
         return
     paths = {directory / f"{namespace}.yaml": text for namespace, text in texts.items()}
     if existing := [str(path) for path in paths if path.exists()]:
-        raise HeadgateError(f"{', '.join(existing)} exists; remove it, or name another directory with -o")
+        raise HeadgateError(f"{', '.join(existing)} exists; remove it, or name another directory with --output-dir")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():

@@ -18,8 +18,11 @@ from headgate.plan.lines import (
 from headgate.plan.plan import AccessRow, AccessRule, Differences, NewFinding, Rate, RequestChange
 from headgate.plan.planning import PlanStatus
 from headgate.plan.tls import TlsChange
+from headgate.plan.words import callers_words
 from headgate.plan.world import Origin
+from headgate.resources.audit_mode import MODE
 from headgate.resources.explanations import ExplainedRoute
+from headgate.resources.meta import Key
 
 SHOWN_CLASSES = 5
 _VERDICTS = {
@@ -46,10 +49,21 @@ def show(result: PlanStatus, *, only_checks: bool) -> None:
             for block in blocks:
                 _print(console, block)
             console.print()
+    _show_audits(result, console)
     if result.on_creation:
         verb = "gets its" if len(result.on_creation) == 1 else "get their"
         note(f"{pod_list(result.on_creation)} {verb} change only when created again")
     note(counted(result.differences) or "nothing changes")
+
+
+def _show_audits(result: PlanStatus, console: Console) -> None:
+    if result.audited:
+        console.print("Audit mode denies nothing; enforced, it would deny", style="bold")
+        for row in result.audited:
+            _print(console, _would_deny(row))
+        console.print()
+    for key in result.kept_audits:
+        note(_kept_audit(key))
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:
@@ -104,6 +118,19 @@ def _access(row: AccessRow) -> Iterator[str]:
         yield f"    {'allowed ' if row.type == 'Gained' else 'was     '} {_by(row.rule)}"
     yield from _causes(row.causes)
     yield from _example(row.command, row.example)
+
+
+def _would_deny(row: AccessRow) -> Iterator[str]:
+    to = f"{callers_words((row.destination,))}, port {row.port}"
+    yield f"  {row.request_message} from {row.callers_message} to {to}"
+    yield f"    pods     {pod_list(row.pods)}"
+
+
+def _kept_audit(key: Key) -> str:
+    return (
+        f"{key} stays in audit mode: its manifest does not set {MODE}, and an apply keeps the annotation of the live object;"
+        f" to enforce it: kubectl annotate {key.kind.lower()} {key.name} -n {key.namespace} {MODE}-"
+    )
 
 
 def _by(rule: AccessRule | None) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.compiler.traffic_rules import CalledPort, GeneratedRule, Rules
-from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.gateway_api.authorization_policy import SERVICE_ACCOUNT
 from headgate.resources.meta import Object, labels_of, part
 from headgate.resources.pod_owners import is_controller_label
@@ -135,13 +134,11 @@ def _policy(where: CalledPort, targets: Sequence[GeneratedRule], selector: Objec
         for callers, numbers in sorted(ports.items(), key=lambda entry: sorted(entry[1]))
         for start in range(0, len(callers), MOST_SOURCES)
     ]
-    audited = (
-        {"annotations": {MODE: AUDIT}} if any("annotations" in each.manifest["metadata"] for each in targets) else {}
-    )
+    annotations = targets[0].manifest["metadata"]["annotations"]  # the mode, which all have
     manifest = {
         "apiVersion": AUTHORIZATION_POLICY.hub,
         "kind": AUTHORIZATION_POLICY.kind,
-        "metadata": {"name": where.account, "namespace": where.namespace, **audited},
+        "metadata": {"name": where.account, "namespace": where.namespace, "annotations": annotations},
         "spec": {
             "targetRefs": [{"group": "", "kind": "Pod", "selector": selector}],
             "action": "ALLOW",

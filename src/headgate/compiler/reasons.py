@@ -94,6 +94,7 @@ class Reason(enum.Enum):
     RULE_NOT_APPLICABLE = "RuleNotApplicable"
     SUBJECTS_MERGED = "SubjectsMerged"
     AUDIT_WITHOUT_EFFECT = "AuditWithoutEffect"
+    AUDIT_MODE = "AuditMode"
     RESTART_NEEDED = "RestartNeeded"
     NOT_INJECTED = "NotInjected"
     NAME_CONFLICT = "NameConflict"
@@ -210,6 +211,7 @@ _MEANINGS = {
         Reason.CONSUMER_ROUTE: "The route applies to clients with a sidecar in its own namespace only.",
         Reason.REGEX_NOT_PORTABLE: "Other implementations of the Gateway API may read a regular expression in another way.",
         Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate has all their names.",
+        Reason.AUDIT_MODE: "The object is in audit mode: it denies nothing, and counts the calls that it would deny.",
         Reason.FRACTION_ROUNDED: "The fraction of a mirror is rounded to the nearest millionth.",
     },
 }

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import ACCESS, SPECS
-from headgate.resources.audit_mode import AUDIT, MODE
+from headgate.resources.audit_mode import AUDIT, ENFORCE, MODE
 from headgate.resources.call_records import CallRecord
 from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object
@@ -95,7 +95,7 @@ def allowing(caller: str, where: CalledPort, snapshot: Snapshot) -> tuple[Object
         route = _renamed(route, name)
         if not _is_taken(snapshot, route) or _exists(snapshot, route):
             break
-    target = _manifest(where, (caller,), audit=False)
+    target = _manifest(where, (caller,))
     target["spec"]["rules"] = [{"kind": route["kind"], "name": route["metadata"]["name"]}]
     for name in _numbered(f"{target['metadata']['name']}-from-{caller.replace('/', '.')}"):
         target = _renamed(target, name)
@@ -179,7 +179,7 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
         allowed[_destination(record)].append(record)
     if not allowed:
         where = CalledPort(excluded[0].metadata.namespace, excluded[0].metadata.name)
-        yield GeneratedRule(where, (), excluded, _manifest(where, (), audit=audit))
+        yield GeneratedRule(where, (), excluded, _with_mode(_manifest(where, ()), audit=audit))
     for index, where in enumerate(sorted(allowed)):
         refused = [
             record
@@ -187,27 +187,33 @@ def _targets(kept: Sequence[CallRecord], excluded: Sequence[CallRecord], *, audi
             if _destination(record) == where or (index == 0 and _destination(record) not in allowed)
         ]
         callers = sorted({record.caller for record in allowed[where]})
-        yield GeneratedRule(where, allowed[where], refused, _manifest(where, callers, audit=audit))
+        yield GeneratedRule(where, allowed[where], refused, _with_mode(_manifest(where, callers), audit=audit))
 
 
 def _destination(record: CallRecord) -> CalledPort:
     return CalledPort(record.metadata.namespace, record.metadata.name, record.port, record.protocol)
 
 
-def _manifest(where: CalledPort, callers: Sequence[str], *, audit: bool) -> Object:
+def _manifest(where: CalledPort, callers: Sequence[str]) -> Object:
     suffix = f"{where.protocol.lower()}-{where.port}" if where.port else "closed"
     metadata = {"name": f"{where.account[:_LONGEST_NAME].rstrip('.-')}-{suffix}", "namespace": where.namespace}
     sources = [dict(zip(("namespace", "name"), caller.split("/", 1), strict=True)) for caller in callers]
     return {
         "apiVersion": _TARGETS,
         "kind": TRAFFIC_TARGET.kind,
-        "metadata": {**metadata, "annotations": {MODE: AUDIT}} if audit else metadata,
+        "metadata": metadata,
         "spec": {
             "destination": {"kind": _ACCOUNT, "name": where.account} | ({"port": where.port} if where.port else {}),
             "sources": [{"kind": _ACCOUNT, **source} for source in sources],
             "rules": [_rule(where.protocol)] if where.port else [],
         },
     }
+
+
+def _with_mode(manifest: Object, *, audit: bool) -> Object:
+    """Return an object with its mode as an annotation; an apply of an object without it would keep audit mode."""
+    annotations = {MODE: AUDIT if audit else ENFORCE}
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
 
 def _rule(protocol: str) -> Object:

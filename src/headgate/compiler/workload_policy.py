@@ -29,6 +29,7 @@ from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"
 AUDIT_FIELD = f"metadata.annotations.{MODE}"
+_OPEN_MESSAGE = "in audit mode: denies nothing, and counts the calls that it would deny (kubectl traffic audit); to enforce it, remove the annotation"
 SELECTOR = "spec.selector"
 _REPLACE = (
     "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they have "
@@ -273,8 +274,8 @@ class Policies(NamedTuple):
         accounts = self.targets.accounts.items()
         return {key: self.snapshot.pods_of_account.get(account, ()) for key, account in accounts} | self.by_labels.pods
 
-    def without_audit(self, pods: Mapping[Key, tuple[str, ...]]) -> Iterator[Finding]:
-        """Yield a finding for each policy in audit mode with pods that are closed nevertheless."""
+    def audits(self, pods: Mapping[Key, tuple[str, ...]]) -> Iterator[Finding]:
+        """Yield a finding for each policy in audit mode: that it denies nothing, or that its pods are closed nevertheless."""
         for key, names in pods.items():
             if self.snapshot.objects[key].metadata.annotations.get(MODE) != AUDIT:
                 continue
@@ -283,6 +284,8 @@ class Policies(NamedTuple):
             other = next(filter(None, (self._closing(*place) for place in places)), None)
             if other or self.settings.access == "deny":
                 yield Finding(key, Reason.AUDIT_WITHOUT_EFFECT, AUDIT_FIELD, _closed_message(other))
+            else:
+                yield Finding(key, Reason.AUDIT_MODE, AUDIT_FIELD, _OPEN_MESSAGE)
 
     def texts(self, key: Key) -> tuple[str, EffectTexts]:
         """Return the field that selects the pods of a policy, and the texts of the messages about them."""
@@ -353,7 +356,7 @@ def apply_policies(
     findings = [
         *targets.findings,
         *policies.by_labels.findings,
-        *policies.without_audit(pods),
+        *policies.audits(pods),
         *targets.not_applicable(by_policy),
         *policies.by_labels.not_applicable(by_policy),
         *configs.merged(applied),

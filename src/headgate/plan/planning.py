@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 from msgspec import structs
 
+from headgate.plan.audited import audited_losses
 from headgate.plan.checks import CheckVerdict, Never, never, no_new_access
-from headgate.plan.plan import Differences, plan
+from headgate.plan.plan import AccessRow, Differences, plan
 from headgate.plan.world import World
 from headgate.resources.inspect import API_VERSION, Answer, ObjectName
 from headgate.resources.meta import Key, Object
@@ -29,9 +30,13 @@ class PlanStatus(Answer, frozen=True, kw_only=True):
 
     `ignored` has objects of kinds that a plan does not include, and `on_creation` the pods that get their change only when
     they are created again. `revision_message` names the namespaces whose proxies have the rules of another revision of headgate.
+    `audited` has the access that callers would lose if the pods, whose rules audit after the change, enforced them.
+    `kept_audits` has objects that stay in audit mode, because an apply keeps the stored annotation that their manifests omit.
     """
 
     differences: Differences
+    audited: tuple[AccessRow, ...] = ()
+    kept_audits: tuple[Key, ...] = ()
     verdicts: tuple[CheckVerdict, ...] = ()
     ignored: tuple[Key, ...] = ()
     on_creation: tuple[str, ...] = ()
@@ -65,4 +70,4 @@ def checked_plan(
         verdicts.append(no_new_access(differences, changed))
     if spec.never and world.sides:
         verdicts.append(never(world.sides[1], spec.never, (*changed, *missing)))
-    return PlanStatus(differences=differences, verdicts=tuple(verdicts))
+    return PlanStatus(differences=differences, audited=audited_losses(world), verdicts=tuple(verdicts))

@@ -10,7 +10,9 @@ from msgspec import structs
 from headgate.admission.chain import object_check
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
-from headgate.manifests.apply import last_applied
+from headgate.manifests.apply import last_applied, merge, without_server_fields
+from headgate.merge.managed_fields import managers_of
+from headgate.objects.lifecycle import with_metadata
 from headgate.objects.ports import Reader
 from headgate.plan.planning import PlanSpec, PlanStatus, checked_plan
 from headgate.plan.world import World
@@ -18,14 +20,16 @@ from headgate.plane.feed import GROUP_KINDS
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import other_rules
 from headgate.plane.predictions import PredictedWrites, predict
-from headgate.plane.replaced_pods import NAMESPACE, Workloads
+from headgate.plane.replaced_pods import Workloads
+from headgate.resources.audit_mode import is_audited
 from headgate.resources.decode import Check
-from headgate.resources.meta import Key, Object, part
+from headgate.resources.meta import Key, Object, annotations_of, part
 from headgate.resources.pod_templates import template_path
 from headgate.resources.registry import POD, SERVICE, key_of
 
 PLAN_TIMEOUT_S = 20.0
 _KEPT_METADATA = ("uid", "creationTimestamp", "generation", "resourceVersion", "ownerReferences")
+_PAIRS = ("labels", "annotations")
 _KEPT_OF_SERVICES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """Fields of a Service that the API server sets, and that an update without them does not change."""
 
@@ -48,7 +52,8 @@ async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
-            written = [await _applied(live_state.store, snapshot, obj) for obj in hub.compiled]
+            applied = [(obj, await _applied(live_state.store, snapshot, obj)) for obj in hub.compiled]
+            written = [after for _, after in applied]
             deleted, workloads = await _deletions(live_state.store, snapshot, spec)
             change = PredictedWrites(written, deleted, Workloads(hub.workloads, workloads))
             predicted = await predict(
@@ -69,7 +74,11 @@ async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
     )
     result = await asyncio.to_thread(checked_plan, world, spec)
     return structs.replace(
-        result, ignored=hub.ignored, on_creation=predicted.on_creation, revision_message=other_rules(live_state.loop)
+        result,
+        ignored=hub.ignored,
+        on_creation=predicted.on_creation,
+        kept_audits=tuple(key_of(obj) for obj, after in applied if is_audited(after) and not is_audited(obj)),
+        revision_message=other_rules(live_state.loop),
     )
 
 
@@ -101,7 +110,11 @@ def _hub_versions(spec: PlanSpec, check: Check) -> _HubVersions:
 
 
 async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
-    """Return an object as it is stored after it is applied: with the fields that the server sets and the user omits."""
+    """Return an object as it is stored after `kubectl apply`.
+
+    A three-way merge keeps fields that the server or another client set, and that neither the manifest nor the last applied one has.
+    Without a last applied manifest, that is labels, annotations and what only the server sets.
+    """
     key = key_of(obj)
     stored: Object = {}
     if (key.group, key.kind) not in _ONLY_LISTED:
@@ -112,24 +125,44 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
     if not stored:
         return obj
     metadata = part(stored, "metadata")
-    kept = {name: metadata[name] for name in _KEPT_METADATA if name in metadata}
-    applied = {**obj, "metadata": {**kept, **obj["metadata"]}}
-    if "status" in stored:
-        applied["status"] = stored["status"]
     if (key.group, key.kind) == (
         POD.group,
         POD.kind,
     ):  # an update keeps what injection added, and can't change containers
-        annotations = {**part(metadata, "annotations"), **part(obj["metadata"], "annotations")}
-        return {**stored, "metadata": {**applied["metadata"], "annotations": annotations}}
-    if key.kind == NAMESPACE:  # other programs label it too, and an update keeps these labels
-        own = part(part(last_applied(stored), "metadata"), "labels")
-        foreign = {name: text for name, text in part(metadata, "labels").items() if name not in own}
-        applied["metadata"]["labels"] = {**foreign, **part(obj["metadata"], "labels")}
+        return {**stored, "metadata": _merged_metadata(metadata, obj, {})}
+    original = last_applied(stored)
+    if original:
+        annotated = with_metadata(without_server_fields(obj), annotations=annotations_of(obj))  # as kubectl writes them
+        return merge(original, annotated, stored)
+    applied = {**obj, "metadata": _merged_metadata(metadata, obj, _owned_by_appliers(stored))}
+    if "status" in stored:
+        applied["status"] = stored["status"]
     if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
         spec = part(stored, "spec")
         applied["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}
     return applied
+
+
+def _merged_metadata(stored: Object, obj: Object, owned: Object) -> Object:
+    """Return the metadata after an apply: labels and annotations that other clients wrote stay, as those in `owned` do not."""
+    written = part(obj, "metadata")
+    kept = {name: stored[name] for name in _KEPT_METADATA if name in stored}
+    pairs = {name: merge(part(owned, name), part(written, name), part(stored, name)) for name in _PAIRS}
+    return {**kept, **written, **{name: values for name, values in pairs.items() if values}}
+
+
+def _owned_by_appliers(stored: Object) -> Object:
+    """Return the labels and annotations that server-side apply wrote, which it removes when a manifest omits them."""
+    paths = {
+        path for owned in managers_of(stored).values() if owned.manager.operation == "Apply" for path in owned.paths
+    }
+    metadata = part(stored, "metadata")
+    return {
+        name: {
+            key: text for key, text in part(metadata, name).items() if ("f:metadata", f"f:{name}", f"f:{key}") in paths
+        }
+        for name in _PAIRS
+    }
 
 
 async def _deletions(store: Reader, snapshot: Snapshot, spec: PlanSpec) -> tuple[list[Key], list[Key]]:

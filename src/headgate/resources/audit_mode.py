@@ -9,8 +9,8 @@ from headgate.resources.meta import Object, annotation
 from headgate.resources.schema.declared import Field, StatusPart
 
 MODE = "headgate.dev/mode"
-AUDIT = "audit"
-MODES = (AUDIT, "enforce")
+AUDIT, ENFORCE = "audit", "enforce"
+MODES = (AUDIT, ENFORCE)
 """The values of the annotation `headgate.dev/mode`; without it, the object is enforced."""
 RefusalReason = Literal["NoTargetNamesCaller", "NoRuleMatches", "NoIdentity"]
 """Why an audit would refuse a call."""
@@ -51,6 +51,11 @@ class RefusedCalls(StatusPart, frozen=True, kw_only=True):
 WOULD_REFUSE = Field(
     "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules."
 )
+
+
+def is_audited(obj: Object) -> bool:
+    """Return whether the annotation of an object is that of audit mode."""
+    return annotation(obj, MODE) == AUDIT
 
 
 def mode_causes(obj: Object) -> Iterator[Cause]:
