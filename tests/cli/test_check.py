@@ -304,3 +304,13 @@ def test_findings_are_colored_only_on_a_terminal_and_never_with_no_color(
     assert "\x1b[33m" in run("check", path).out
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[33m" not in run("check", path).out
+
+
+def test_rules_without_their_workloads_are_noted_with_the_way_to_check_both(run: Run) -> None:
+    ended = run("check", BOOKSTORE + "/access.yaml")
+    assert "no pod runs as ServiceAccount default/bookstore" in ended.out
+    assert "these files have no workloads: check them with the directory that has" in ended.out
+    assert (
+        "these files have no workloads"
+        not in run("check", BOOKSTORE + "/access.yaml", BOOKSTORE + "/warehouse.yaml").out
+    )

@@ -263,8 +263,10 @@ async def test_axe_finds_no_violation_in_a_service(opened: OpenPage, scheme: Any
 
 
 async def test_a_service_says_how_many_requests_rules_in_audit_mode_would_have_denied(opened: OpenPage) -> None:
-    nodes = [node("client"), node("website", kind="Service")]
-    opened.api.objects[f"{INSPECT}/trafficgraphs/services"] = graph(nodes, [edge(0, 1, audited=12)])
+    serve_service(opened.api)
+    audited = graph([node("website"), node("client", kind="Deployment")], [edge(1, 0, audited=12)])
+    for scope in (INSPECT, f"{INSPECT}/namespaces/shop"):
+        opened.api.objects[f"{scope}/trafficgraphs/services"] = audited
     await opened.open()
     await expect(opened.page.get_by_role("row", name="website")).to_contain_text("audit: 12")
     await opened.open("/service/shop/website")

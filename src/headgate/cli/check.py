@@ -34,6 +34,9 @@ NO_COMMAND = "NoCommand"  # the reason, as in the Event that `headgate up` write
 COMMAND_NOT_FOUND = "CommandNotFound"
 VOLUME_NOT_SUPPORTED = "VolumeNotSupported"
 SELECTS_NO_PODS = "SelectsNoPods"
+_WITHOUT_PODS = (
+    "; these files have no workloads: check them with the directory that has, or against the mesh with headgate plan -f"
+)
 NAMESPACE_MISSING = "NamespaceMissing"
 EXISTING_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 KIND_WITHOUT_EFFECT = "KindWithoutEffect"
@@ -216,6 +219,7 @@ def _missing_namespaces(manifests: Sequence[Manifest]) -> Iterator[FindingRow]:
 def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     """Yield the findings of the compiler, and those on workloads that this machine can't run."""
     manifests = {manifest.key: manifest for manifest in compiled_files.manifests.objects}
+    pods = written_pods({key: manifest.object for key, manifest in manifests.items()})
     for finding in compiled_files.compiled.report.findings:
         # The compiler reports on the split of a Canary, whose fields have the same names.
         owner = (
@@ -224,8 +228,8 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
             else None
         )
         if manifest := manifests.get(finding.about) or (manifests.get(owner) if owner else None):
-            yield _row(manifest, finding.reason.value, finding.field, finding.message, severity=finding.reason.severity)
-    pods = written_pods({key: manifest.object for key, manifest in manifests.items()})
+            message = finding.message + (_WITHOUT_PODS if finding.reason is Reason.NO_PODS and not pods else "")
+            yield _row(manifest, finding.reason.value, finding.field, message, severity=finding.reason.severity)
     for key, manifest in manifests.items():
         if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
             yield from _unmatched_selector(manifest, pods)
