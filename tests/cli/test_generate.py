@@ -198,3 +198,17 @@ def test_gaps_of_the_records_are_warnings(run: Run, tmp_path: Path) -> None:
     )
     ran = run("generate", "traffictargets", "--from-traffic", str(path), "-n", "shop")
     assert f"until {NOW} there were too many callers to record" in ran.err
+
+
+def test_an_account_that_calls_itself_gets_a_warning_about_shared_accounts(run: Run, tmp_path: Path) -> None:
+    """Workloads without a serviceAccountName share `default`: a rule from default to default allows all of them."""
+    path = tmp_path / "calls.json"
+    path.write_bytes(msgspec.json.encode(CallRecordList(items=(call("shop/default", "shop/default"),))))
+    ran = run("generate", "traffictargets", "--from-traffic", str(path), "-n", "shop")
+    assert "Warning: ServiceAccount shop/default calls itself, so its rule allows every pod of this account" in ran.err
+    assert (
+        "calls itself"
+        not in run(
+            "generate", "traffictargets", "--from-traffic", str(path), "-n", "shop", "--exclude", "shop/default"
+        ).err
+    )

@@ -117,7 +117,7 @@ def generate(
         _write(rules, output_dir, AUTHORIZATION_POLICY.kind, "XAuthorizationPolicies")
     else:
         _write(rules, output_dir, TRAFFIC_TARGET.kind)
-    for text in (*recording.notes, *_left_out(rules)):
+    for text in (*recording.notes, *_left_out(rules), *_shared(rules)):
         note(text)
 
 
@@ -198,6 +198,18 @@ def _left_out(rules: Rules) -> Iterator[str]:
         yield (
             f"Warning: the policy for ServiceAccount {account} selects only pods of the current version, by {' and '.join(labels)}: after"
             f" the next one it selects none and no longer closes them. Give its pods a label of their own, or write {_BY_ACCOUNT}"
+        )
+
+
+def _shared(rules: Rules) -> Iterator[str]:
+    """Yield a warning for each ServiceAccount that calls itself: a rule for it allows all its pods."""
+    allowed = [record for target in rules.targets for record in target.allowed]
+    for account in sorted(
+        {record.caller for record in allowed if record.caller == f"{record.metadata.namespace}/{record.metadata.name}"}
+    ):
+        yield (
+            f"Warning: ServiceAccount {account} calls itself, so its rule allows every pod of this account. If several workloads share it,"
+            " give each its own serviceAccountName, and generate the rules from the calls after that"
         )
 
 
