@@ -81,7 +81,8 @@ def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: Ru
         sent = first(events, lambda event: event["side"] == "Client" and "buyer" in event["proxy"]["name"])
     assert key_of(allowed["access"]) == "TrafficTarget default/buyer-to-bookstore"
     assert (allowed["source"]["identity"], allowed["secured"]) == ("spiffe://cluster.local/ns/default/sa/buyer", True)
-    assert denied["access"] == {"allowed": False, "object": None, "rule": ""}
+    unaudited = {"audited": False, "wouldDeny": False, "message": ""}
+    assert denied["access"] == {"allowed": False, "object": None, "rule": "", **unaudited}
     assert denied["response"]["status"] == 403
     assert key_of(sent["route"]) == "TrafficSplit default/bookstore"
     assert sent["destination"]["pod"].startswith("default/bookstore-v1-")
