@@ -129,7 +129,7 @@ def plan_(
     claim = _claim(never, request or (), place)
     changed = _read(filename or (), place)
     deleted = tuple(_deleted(text, place, changed) for text in delete or ())
-    spec = PlanSpec(deleted=deleted, no_new_access=no_new_access, never=claim)
+    spec = PlanSpec(applied=True, deleted=deleted, no_new_access=no_new_access, never=claim)
     before = _read(base or (), place)
     if client is None:
         settings = given.mesh.settings()

@@ -13,9 +13,13 @@ from headgate.resources.meta import Key, Object
 
 
 class PlanSpec(Answer, frozen=True, kw_only=True):
-    """Objects that would be applied and deleted, and the checks of access that should hold then."""
+    """Objects that would be written and deleted, and the checks of access that should hold then.
+
+    `applied` objects are merged as `kubectl apply` merges them; others replace the stored ones.
+    """
 
     objects: tuple[Object, ...] = ()
+    applied: bool = False
     deleted: tuple[Key, ...] = ()
     no_new_access: bool = False
     never: Never | None = None

@@ -52,7 +52,9 @@ async def planned(live_state: LiveState, spec: PlanSpec) -> PlanStatus:
         async with asyncio.timeout(PLAN_TIMEOUT_S):
             before = await live_state.wait_compiled()
             snapshot = live_state.feed.snapshot.get() or Snapshot()
-            applied = [(obj, await _applied(live_state.store, snapshot, obj)) for obj in hub.compiled]
+            applied = [
+                (obj, await _applied(live_state.store, snapshot, obj, merged=spec.applied)) for obj in hub.compiled
+            ]
             written = [after for _, after in applied]
             deleted, workloads = await _deletions(live_state.store, snapshot, spec)
             change = PredictedWrites(written, deleted, Workloads(hub.workloads, workloads))
@@ -109,8 +111,8 @@ def _hub_versions(spec: PlanSpec, check: Check) -> _HubVersions:
     return _HubVersions(compiled, workloads, tuple(ignored))
 
 
-async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
-    """Return an object as it is stored after `kubectl apply`.
+async def _applied(store: Reader, snapshot: Snapshot, obj: Object, *, merged: bool) -> Object:
+    """Return an object as it is stored after `kubectl apply`, or after an update if it is not to be `merged`.
 
     A three-way merge keeps fields that the server or another client set, and that neither the manifest nor the last applied one has.
     Without a last applied manifest, that is labels, annotations and what only the server sets.
@@ -130,11 +132,11 @@ async def _applied(store: Reader, snapshot: Snapshot, obj: Object) -> Object:
         POD.kind,
     ):  # an update keeps what injection added, and can't change containers
         return {**stored, "metadata": _merged_metadata(metadata, obj, {})}
-    original = last_applied(stored)
+    original = last_applied(stored) if merged else {}
     if original:
         annotated = with_metadata(without_server_fields(obj), annotations=annotations_of(obj))  # as kubectl writes them
         return merge(original, annotated, stored)
-    applied = {**obj, "metadata": _merged_metadata(metadata, obj, _owned_by_appliers(stored))}
+    applied = {**obj, "metadata": _merged_metadata(metadata, obj, _owned_by_appliers(stored) if merged else metadata)}
     if "status" in stored:
         applied["status"] = stored["status"]
     if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
