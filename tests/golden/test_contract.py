@@ -57,6 +57,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         "A server's records of live requests end with two fields for audit mode; readers accept records without them.",
     ),
     (PROTOCOL, "Without a gateway an explanation has no caller and no arrivals; readers show what it has."),
+    (
+        PROTOCOL,
+        "Explanations have the port's message, backends that are left out and what is not ready, empty by default; readers ignore them.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))

@@ -90,7 +90,7 @@ OPEN = frozenset(
 )
 """Fields whose texts are names, addresses, sentences, numbers, or words of users. A field with a closed set of values has an enum."""
 OPEN_PATHS = (
-    r"(.*\.(object|caller|split|deleted\[\]|ignored\[\]|owner|nodes\[\]))?\.kind",  # kinds of any API
+    r"(.*\.(object|caller|split|deleted\[\]|ignored\[\]|keptAudits\[\]|owner|nodes\[\]))?\.kind",  # kinds of any API
     r".*\.reason",  # versions of headgate add reasons, as those of Kubernetes do
     r"\.status\.conditions\[\]\.type",
     r"\.status\.mirrors\[\]\.verdict",  # the reason of a condition
