@@ -1,6 +1,7 @@
 """Answers the read-only requests of the inspect API (D29) from the state of the control plane."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -55,6 +56,7 @@ from headgate.xds import fleet
 from headgate.xds.subscription import Subscription
 from headgate.xds.versions import AcknowledgedVersion
 
+log = logging.getLogger(__name__)
 _NAME_BYTES = 4
 BUILD_TIMEOUT_S = 20.0  # less than the 30 seconds that a command waits for an answer
 REVISION_TIMEOUT_S = 8.0  # after the build
@@ -275,13 +277,19 @@ class Inspector:
         )
 
     async def _failing(self) -> tuple[FailingTraffic, ...] | None:
-        """Return the traffic that fails; None if its counts can't be read, for example while a Prometheus does not answer."""
+        """Return the traffic that fails; None if its counts can't be read, for example while a Prometheus does not answer.
+
+        A bug must not hide the other parts of the status.
+        """
         if self.graphs is None:
             return None
         try:
             async with asyncio.timeout(COUNTS_TIMEOUT_S):
                 return await self.graphs.failing()
         except (HeadgateError, TimeoutError):
+            return None
+        except Exception:
+            log.exception("bug: the status lacks the traffic that fails")
             return None
 
     async def _compiled(self) -> Compiled:
