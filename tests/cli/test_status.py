@@ -13,7 +13,7 @@ from headgate.resources.mesh_status import StoreState, UnreadyWorkload, Workload
 from headgate.resources.meta import Key
 from headgate.resources.registry import KINDS
 from headgate.telemetry.counters.counts import UNSENT, Counts, class_index
-from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, Reading
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,36 @@ async def test_status_shows_failing_traffic_with_the_command_that_explains_it_an
     ended = await served.run("status")
     assert ended.code == 0
     assert (
-        "failing now   Pod default/client to default/web-0:8080: 100% failed of 3: no server got them, the caller's proxy responded\n"
+        "failing now   Pod default/client to default/web-0:8080: 100% failed of 3 in the last 30 s: no server got them, the caller's proxy responded\n"
         "              headgate explain http://web-0.default:8080/ --from pod/client -n default\n"
     ) in ended.out
     assert "web-1:8080: 75% failed of 4" in ended.out
     assert "              and 1 more; -o json shows all\n" in ended.out
     shown = json.loads((await served.run("status", "-o", "json")).out)["status"]
     assert (shown["healthy"], len(shown["failing"]), shown["failing"][0]["failed"]) == (True, 6, 3)
+
+
+async def test_status_says_how_many_rows_of_failing_traffic_it_leaves_out(served: ServedMesh) -> None:
+    """Each watcher of the MeshStatus gets all rows again with each change."""
+    for number in range(103):
+        called = Flow(
+            source=Peer(pod="default/client"), destination=NO_PEER, service=f"default/web-{number}", port=8080
+        )
+        served.flows[called] = Counts.of({class_index(503): 3})
+    assert "              and 98 more; -o json shows the first 100\n" in (await served.run("status")).out
+    shown = json.loads((await served.run("status", "-o", "json")).out)["status"]
+    assert (len(shown["failing"]), shown["failingLeftOut"]) == (100, 3)
+
+
+async def test_a_bug_in_the_search_for_failing_traffic_does_not_hide_the_other_parts_of_the_status(
+    served: ServedMesh, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def read(_: float) -> Reading:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(served, "read", read)
+    ended = await served.run("status")
+    assert ended.code == 0
+    assert "findings" in ended.out
+    assert "failing now" not in ended.out
+    assert "bug: the status lacks the traffic that fails" in caplog.text

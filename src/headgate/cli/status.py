@@ -116,13 +116,13 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
         yield "browser", Text(url("SERVICE.NAMESPACE.localhost", mesh.localhost_port))
     yield "findings", _findings(mesh.findings)
     if mesh.failing is not None:
-        yield from _failing(mesh.failing)
+        yield from _failing(mesh.failing, mesh.failing_left_out)
     adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
     adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
     yield "adopted", Text(f"{' and '.join(adopted)} of an earlier run" if adopted else "none")
 
 
-def _failing(rows: Sequence[FailingTraffic]) -> Iterator[tuple[str, Text]]:
+def _failing(rows: Sequence[FailingTraffic], left_out: int) -> Iterator[tuple[str, Text]]:
     """Yield two lines for each client and Service with failing traffic: what fails, and the command that explains it."""
     title = "failing now"
     for row in rows[:_SHOWN_FAILING]:
@@ -130,16 +130,20 @@ def _failing(rows: Sequence[FailingTraffic]) -> Iterator[tuple[str, Text]]:
         yield "", Text(row.command)
         title = ""
     if len(rows) > _SHOWN_FAILING:
-        yield "", Text(f"and {len(rows) - _SHOWN_FAILING} more; -o json shows all")
+        shown = f"the first {len(rows)}" if left_out else "all"
+        yield "", Text(f"and {len(rows) - _SHOWN_FAILING + left_out} more; -o json shows {shown}")
     if not rows:
         yield title, Text("none")
 
 
 def _failing_row(row: FailingTraffic) -> Text:
-    target = f"{row.service}:{row.port}" if row.service else "addresses of no Service port"
+    target = f"{row.service}:{row.port}" if row.port else row.service or "an address without a known Service"
     counts = ((row.failed, "failed"), (row.denied, "denied"))
     shares = " and ".join(f"{share(Fraction(count, row.total))} {word}" for count, word in counts if count)
-    return Text(f"{row.client} to {target}: {shares} of {row.total}: {row.message}", style=FINDING_STYLES["error"])
+    return Text(
+        f"{row.client} to {target}: {shares} of {row.total} in the last 30 s: {row.message}",
+        style=FINDING_STYLES["error"],
+    )
 
 
 def _missing(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from headgate.compiler.report import Finding
 from headgate.formatting import pluralize
 from headgate.resources.inspect import GROUP, Proxy, Severity
 from headgate.resources.mesh_status import (
+    MOST_FAILING,
     CertificateCounts,
     FailingTraffic,
     FindingCounts,
@@ -72,7 +73,8 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         store=mesh.host.store,
         missing_kinds=mesh.host.missing_kinds,
         localhost_port=mesh.host.localhost_port,
-        failing=mesh.failing,
+        failing=mesh.failing and mesh.failing[:MOST_FAILING],
+        failing_left_out=len((mesh.failing or ())[MOST_FAILING:]),
         settings=SettingsInForce(
             domain=mesh.settings.domain,
             trust_domain=mesh.settings.trust_domain,

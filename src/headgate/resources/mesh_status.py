@@ -123,11 +123,15 @@ class MeshProblem(Answer, frozen=True, kw_only=True):
     object: Key | None = None
 
 
+MOST_FAILING = 100
+"""The number of rows about failing traffic in a MeshStatus: watchers get it with each change."""
+
+
 class FailingTraffic(Answer, frozen=True, kw_only=True):
     """Requests and connections of a client to a Service port of which some fail or are denied, in the last seconds.
 
-    `caller` is the workload of the client; null for a client outside of the mesh, such as the gateway. `client` has it in words.
-    `service` is `namespace/name`, empty for addresses of no Service port. Of `total` requests and connections, `failed` got a response that
+    `caller` is the workload of the client; null for the gateway and all clients outside of the mesh. `client` has it in words.
+    `service` is `namespace/name`, empty if unknown; `port` is 0 if unknown. Of `total` requests and connections, `failed` got a response that
     counts as a failure, or none, and `denied` were denied by access rules. `message` is the most frequent cause, and
     `command` explains it.
     """
@@ -149,7 +153,8 @@ class MeshState(Answer, frozen=True, kw_only=True):
     `missing_kinds` has kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`. `workloads` is missing
     while the pods of a cluster can't be read. A cluster's API server has the objects: there is no `store` then.
     `localhost_port` is where one machine serves names below `.localhost`; 0 on a cluster. `failing` has the traffic of the last 30 s
-    that fails, which does not make the mesh unhealthy; it is null while no counts can be read.
+    that fails, which does not make the mesh unhealthy; it is null while no counts can be read. `failing_left_out` is the number of
+    rows beyond `MOST_FAILING`, which it lacks.
     """
 
     healthy: bool
@@ -166,6 +171,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
     missing_kinds: tuple[str, ...] = ()
     localhost_port: int = 0
     failing: tuple[FailingTraffic, ...] | None = None
+    failing_left_out: int = 0
     settings: SettingsInForce = SettingsInForce()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.make.objects import deployment, pod, service
+from tests.telemetry.proxies import series_of
 
 from headgate.plane.object_graphs import object_info
 from headgate.resources.mesh_status import FailingTraffic
@@ -23,6 +24,9 @@ from headgate.telemetry.counters.counts import (
     class_index,
 )
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer, Reading
+from headgate.telemetry.counters.histogram import gathered
+from headgate.telemetry.reports.cumulative_to_delta import Delta
+from headgate.telemetry.reports.series import counted
 
 PAGE = Path(__file__).parents[3] / "src/headgate/dashboard/page/outcome.js"
 SERVER = Peer(pod="shop/cart-0")
@@ -37,7 +41,9 @@ def owned(name: str, kind: str, owner: str) -> Any:
 def world() -> ObjectGraph:
     objects = [
         deployment("client", namespace="shop"),
-        service("cart", 8080, namespace="shop"),
+        service("cart", 8080, namespace="shop", selector={"app": "cart"}),
+        service("cart-v1", 8080, namespace="shop", selector={"app": "cart", "version": "v1"}),
+        pod("cart-1", "10.1.0.3", namespace="shop", labels={"app": "cart", "version": "v1"}),
         owned("client-0", "Deployment", "client"),
         owned("client-1", "Deployment", "client"),
         owned("rolled-0", "Rollout", "rolled"),
@@ -81,6 +87,7 @@ def test_all_pods_of_a_workload_are_one_caller_and_the_most_affected_one_comes_f
         ({OK: 1, UNREACHED: 4}, 4, "nothing accepts the connections"),
         ({DENIED_REQUESTS: 2, OK: 1}, 0, "access rules deny them"),
         ({CONNECTIONS: 9, DENIED_CONNECTIONS: 2}, 0, "access rules deny them"),
+        ({DENIED_CONNECTIONS: 2}, 0, "access rules deny them"),
     ],
 )
 def test_the_most_frequent_cause_is_named(counts: dict[int, int], failed: int, message: str) -> None:
@@ -102,7 +109,8 @@ def test_copies_and_idle_flows_do_not_fail() -> None:
     ("called", "counts", "command"),
     [
         (flow("client-0"), {UNREACHED: 1}, "headgate explain http://cart.shop:8080/ --from deployment/client -n shop"),
-        (flow("alone"), {DENIED_REQUESTS: 1}, "headgate explain http://cart.shop:8080/ --from pod/alone -n shop"),
+        (flow("alone"), {DENIED_REQUESTS: 1}, "kubectl traffic tap service/cart -n shop"),
+        (flow("alone"), {DENIED_CONNECTIONS: 1}, "headgate explain http://cart.shop:8080/ --from pod/alone -n shop"),
         (flow("client-0"), {BROKEN: 1}, "kubectl traffic tap service/cart -n shop"),
         (flow("client-0", ""), {UNREACHED: 1}, "headgate explain URL --from deployment/client -n shop"),
         (flow("rolled-0"), {UNREACHED: 1}, "headgate explain http://cart.shop:8080/"),
@@ -114,6 +122,56 @@ def test_a_command_explains_the_cause(called: Flow, counts: dict[int, int], comm
     assert row.command == command
 
 
-def test_clients_outside_of_the_mesh_have_no_workload() -> None:
-    rows = failing({flow(peer): Counts.of({BROKEN: 1}) for peer in (GATEWAY, NO_PEER, Peer(outside="192.0.2.7"))})
-    assert [(row.caller, row.client) for row in rows] == [(None, "192.0.2.7"), (None, "the gateway"), (None, "unknown")]
+def test_all_addresses_outside_of_the_mesh_are_one_client_without_a_workload() -> None:
+    addresses = [Peer(outside=f"192.0.2.{number}") for number in range(200)]
+    identity = Peer(outside="spiffe://other/ns/a/sa/b")
+    rows = failing({flow(peer): Counts.of({BROKEN: 1}) for peer in (GATEWAY, NO_PEER, identity, *addresses)})
+    assert [(row.caller, row.client, row.failed) for row in rows] == [
+        (None, "clients outside of the mesh", 200),
+        (None, identity.outside, 1),
+        (None, "the gateway", 1),
+        (None, "unknown", 1),
+    ]
+
+
+def test_an_outage_comes_before_a_few_denials() -> None:
+    rows = failing({flow("alone"): Counts.of({DENIED_REQUESTS: 1}), flow("client-0"): Counts.of({OK: 60, BROKEN: 40})})
+    assert [row.client for row in rows] == ["Deployment shop/client", "Pod shop/alone"]
+
+
+def reported(node: str, name: str, value: int, **attributes: str) -> dict[Flow, Counts]:
+    """Return the flow that a proxy's series reports. The client of a server's series is the pod `alone`."""
+    delta = Delta(series_of(f"mesh.{name}", **attributes), value, gathered({}))
+    counts = counted(node, delta, lambda *_: Peer(pod="shop/alone"))
+    assert counts
+    return {counts.flow: counts.counts}
+
+
+def test_a_denied_connection_of_mutual_tls_belongs_to_the_service_that_the_client_called() -> None:
+    """The client's proxy counts it as opened, and only the server's as denied. One report comes before the other."""
+    tags = {"port": "8080", "source": "10.1.0.2", "identity": "spiffe://cluster.local/ns/shop/sa/alone"}
+    denied = reported("sidecar/shop/cart-0", "denied", 3, **tags)
+    to_server = {"cluster": "outbound/shop/cart/80", "pod": "shop/cart-0:8080 mtls"}
+    opened = reported("sidecar/shop/alone", "connections", 2, **to_server)
+    (alone,) = failing(denied)
+    assert (alone.client, alone.service, alone.port, alone.denied, alone.total) == ("Pod shop/alone", "", 0, 3, 3)
+    (row,) = failing(denied | opened)
+    assert (row.service, row.port, row.denied, row.total) == ("shop/cart", 80, 3, 3)
+    (row,) = failing(denied | reported("sidecar/shop/alone", "connections", 6, **to_server))
+    assert (row.denied, row.total) == (3, 6)
+    assert row.command == "headgate explain http://cart.shop:80/ --from pod/alone -n shop"
+
+
+def test_a_service_is_named_without_its_port_if_only_the_servers_proxy_counts() -> None:
+    """So for plaintext clients, and for requests through a gateway; of several Services, the one that selects most narrowly."""
+    tags = {"source": "192.0.2.7", "port": "8080", "identity": ""}
+    plain = reported("sidecar/shop/cart-1", "denied", 1, **tags)
+    cluster = "gateway/shop/edge/443/HTTPRoute/shop/r/0"
+    routed = reported(
+        "gateway", "latency", 2, cluster=cluster, backend="shop/cart", pod="shop/cart-1:8080", code="503-"
+    )
+    rows = failing(plain | routed)
+    assert [(row.client, row.service, row.port, row.command) for row in rows] == [
+        ("the gateway", "shop/cart", 0, "kubectl traffic tap service/cart -n shop"),
+        ("Pod shop/alone", "shop/cart-v1", 0, "headgate explain URL --from pod/alone -n shop"),
+    ]

@@ -1,6 +1,7 @@
 """Finds the traffic that fails now, from the flows of a Reading: which callers of which Service ports, and why."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from headgate.kinds import NAMES
 from headgate.resources.mesh_status import FailingTraffic
@@ -8,47 +9,85 @@ from headgate.resources.meta import Key
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.request_spec import CALLER_KINDS
 from headgate.telemetry.answers.answers import UNKNOWN
-from headgate.telemetry.answers.object_graph import ObjectGraph
+from headgate.telemetry.answers.object_graph import IDENTITY, ObjectGraph
 from headgate.telemetry.counters.counts import NO_RESPONSE, UNSENT, Counts, is_failure
-from headgate.telemetry.counters.flows import GATEWAY, Peer, Reading
+from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer, Reading
 
 FAILING = 0.01
 """The share of failures from which traffic counts as failing, as in the graph of the dashboard (`outcome.js`)."""
 _GROUPS = {names.kind: names.group for names in reversed(NAMES)}
 _CLIENTS = {GATEWAY.outside: "the gateway", "": UNKNOWN}
+_OUTSIDE = "clients outside of the mesh"
 _Place = tuple[Ref | str, str, int]
+_Path = tuple[Peer, Peer, int]
 
 
 def failing_traffic(reading: Reading, world: ObjectGraph) -> tuple[FailingTraffic, ...]:
-    """Return the traffic of which at least `FAILING` fails, or access rules deny a part; the most affected comes first.
+    """Return the traffic of which at least `FAILING` fails, or access rules deny a part; the most failures come first.
 
     Mirrored copies do not count, because no client waits for their responses.
     """
+    opened = _opened(reading.flows)
     sums: defaultdict[_Place, Counts] = defaultdict(Counts)
     for flow, counts in reading.flows.items():
         if counts.counters and not flow.copy:
-            place = _caller(flow.source, world), flow.service, flow.port
+            place = _caller(flow.source, world), *_service_port(flow, opened, world)
             sums[place] = sums[place].plus(Counts(0, counts.counters))
     rows = [_row(*place, counts) for place, counts in sums.items()]
     failing = [row for row in rows if row.denied or (row.failed and row.failed >= FAILING * (row.total - row.denied))]
     return tuple(sorted(failing, key=_rank))
 
 
-def _rank(row: FailingTraffic) -> tuple[float, int, str, str, int]:
-    return -(row.failed + row.denied) / row.total, -row.total, row.client, row.service, row.port
+def _rank(row: FailingTraffic) -> tuple[int, int, str, str, int]:
+    return -(row.failed + row.denied), row.total, row.client, row.service, row.port
 
 
 def _caller(peer: Peer, world: ObjectGraph) -> Ref | str:
-    """Return the workload of a calling pod, or the name of a client outside of the mesh."""
-    return (
-        world.workload_of(Ref(POD, *peer.pod.split("/", 1))) if peer.pod else _CLIENTS.get(peer.outside, peer.outside)
-    )
+    """Return the workload of a calling pod, or the name of a client outside of the mesh.
+
+    All addresses have one name, because a client can call from any number of them.
+    """
+    if peer.pod:
+        return world.workload_of(Ref(POD, *peer.pod.split("/", 1)))
+    return peer.outside if peer.outside.startswith(IDENTITY) else _CLIENTS.get(peer.outside, _OUTSIDE)
+
+
+def _opened(flows: Mapping[Flow, Counts]) -> Mapping[_Path, tuple[str, int]]:
+    """Return the Service port to which a client opened most connections, by client, server and target port."""
+    most: dict[_Path, tuple[int, str, int]] = {}
+    for flow, counts in flows.items():
+        if flow.service and flow.destination.pod and counts.connections:
+            path = flow.source, flow.destination, flow.target
+            most[path] = max(most.get(path, (0, "", 0)), (counts.connections, flow.service, flow.port))
+    return {path: (service, port) for path, (_, service, port) in most.items()}
+
+
+def _service_port(flow: Flow, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph) -> tuple[str, int]:
+    """Return the Service (`namespace/name`) and the port that the client called; empty and 0 if unknown.
+
+    1. The client's proxy knows both.
+    2. The server's proxy counts a denied connection without them; the client's proxy has counted it as opened.
+    3. A route of a gateway has a backend.
+    4. Otherwise it is a Service with the server's port.
+    """
+    if flow.service:
+        return flow.service, flow.port
+    if called := opened.get((flow.source, flow.destination, flow.target)):
+        return called
+    if flow.backend:
+        return flow.backend, 0
+    services = world.services_behind(flow)
+    if not services:
+        return "", 0
+    closest = world.closest_service(Ref(POD, *flow.destination.pod.split("/", 1)))
+    return str(closest if closest in services else min(services)), 0
 
 
 def _row(caller: Ref | str, service: str, port: int, counts: Counts) -> FailingTraffic:
     failed, denied = counts.failure + counts.unreached, counts.denied + counts.denied_connections
     workload = caller if isinstance(caller, Ref) else None
-    is_served = failed > denied and counts.failure >= counts.unreached and not _is_unsent(counts)
+    # The server's and the client's proxy count a denied connection of mutual TLS, and report at different times.
+    connections = max(counts.connections, counts.denied_connections)
     return FailingTraffic(
         caller=Key(_GROUPS.get(workload.kind, ""), workload.kind, workload.namespace, workload.name)
         if workload
@@ -56,11 +95,11 @@ def _row(caller: Ref | str, service: str, port: int, counts: Counts) -> FailingT
         client=f"{workload.kind} {workload.namespace}/{workload.name}" if workload else str(caller),
         service=service,
         port=port,
-        total=counts.success + counts.failure + counts.denied + counts.connections + counts.unreached,
+        total=counts.success + counts.failure + counts.denied + connections + counts.unreached,
         failed=failed,
         denied=denied,
         message=_cause(counts, failed, denied),
-        command=_command(workload, service, port, is_served=is_served),
+        command=_command(workload, service, port, is_tapped=_is_tapped(counts, failed, denied)),
     )
 
 
@@ -82,15 +121,19 @@ def _is_unsent(counts: Counts) -> bool:
     return 2 * counts.count(UNSENT) > counts.failure
 
 
-def _command(caller: Ref | None, service: str, port: int, *, is_served: bool) -> str:
-    """Return the command that explains the traffic: of requests that servers got, only live ones show the cause.
+def _is_tapped(counts: Counts, failed: int, denied: int) -> bool:
+    """Return whether live requests show the cause: servers got them, or rules deny them by method and path, say."""
+    if denied >= failed:
+        return counts.denied >= counts.denied_connections
+    return counts.failure >= counts.unreached and not _is_unsent(counts)
 
-    The client's URL is unknown if no Service has its address.
-    """
+
+def _command(caller: Ref | None, service: str, port: int, *, is_tapped: bool) -> str:
+    """Return the command that explains the traffic. The client's URL is unknown without a Service port."""
     namespace, _, name = service.partition("/")
-    if is_served and service:
+    if is_tapped and service:
         return f"kubectl traffic tap service/{name} -n {namespace}"
-    url = f"http://{name}.{namespace}:{port}/" if service else "URL"
+    url = f"http://{name}.{namespace}:{port}/" if port else "URL"
     if caller is None or caller.kind not in CALLER_KINDS:
         return f"headgate explain {url}"
     return f"headgate explain {url} --from {caller.kind.lower()}/{caller.name} -n {caller.namespace}"

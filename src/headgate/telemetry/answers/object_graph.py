@@ -14,7 +14,7 @@ SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
 SPLIT = "TrafficSplit"
 OUTSIDE = "Outside"
 CLUSTER_SCOPED = frozenset(names.kind for names in METRICS_KINDS if not names.namespaced)
-_IDENTITY = "spiffe://"
+IDENTITY = "spiffe://"
 _NO_PODS = MetricsMesh(pods=0, meshed=0)
 
 
@@ -179,7 +179,7 @@ class ObjectGraph:
         if peer.pod:
             info = self._pods.get(peer.pod)
             return info.identity if info else ""
-        return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(_IDENTITY) else ""
+        return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(IDENTITY) else ""
 
     @cached_property
     def _with_selector(self) -> frozenset[str]:
