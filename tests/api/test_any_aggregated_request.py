@@ -104,6 +104,9 @@ class Host:
     async def state(self) -> HostState:
         return HostState()
 
+    async def pods(self, _namespace: str) -> Sequence[Object]:
+        return ()
+
     async def probe_events(self) -> Sequence[Object]:
         return ()
 

@@ -151,6 +151,9 @@ class NoHost:
     async def state(self) -> HostState:
         return self.observed
 
+    async def pods(self, _namespace: str) -> Sequence[Object]:
+        return ()
+
     async def probe_events(self) -> Sequence[Object]:
         return self.events
 

@@ -7,6 +7,7 @@ from tests.make.values import compiled, findings, identities, workloads
 from headgate.compiler.reasons import Reason
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.routing import PortProtocol, PortRef, Protocol
+from headgate.resources.core.pod_metadata import PROBES
 from headgate.resources.inspect import Severity
 
 WEB = ("web", "10.1.0.1")
@@ -199,3 +200,9 @@ def test_an_invalid_pod_keeps_its_sidecar_and_loses_its_excluded_ports():
     assert set(identities(result).values()) == {WEB_IDENTITY}
     (reported,) = findings(result, Reason.INVALID)
     assert reported.message.endswith("; until it is corrected, its sidecar has no excluded ports")
+
+
+@pytest.mark.parametrize("text", ["[", '{"a": {"b": ' + "[" * 100_000])
+def test_a_pod_whose_annotation_has_no_probes_keeps_its_sidecar(text):
+    result = compiled(meshed_pod(*WEB, annotations={PROBES: text}), *backed_service("web", WEB))
+    assert workloads(result).keys() == {"web"}

@@ -93,7 +93,7 @@ def test_a_crash_loop_by_a_liveness_probe_names_the_probe() -> None:
     waiting = {"containerStatuses": container_state(waiting={"reason": "CrashLoopBackOff", "message": "back-off 10s"})}
     crashing = owned("a", UNREADY, {**UNREADY, "type": "ContainersReady"}, **waiting)
     for message, ending in (
-        ("Liveness probe failed: timed out after 1 s", "; pod a: the liveness probe failed: timed out after 1 s"),
+        ("Liveness probe failed: timed out after 1 s", "; pod a: the liveness probe failed"),
         ("Readiness probe failed: connection refused", ""),
     ):
         (line,) = lines(workload_counts([crashing], [web(1)], now=NOW, reports=unhealthy(message)))

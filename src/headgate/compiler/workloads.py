@@ -311,7 +311,7 @@ def _moved_probes(pod: MeshPod) -> Mapping[str, ContainerProbe] | None:
         return None
     try:
         return msgspec.json.decode(text, type=dict[str, ContainerProbe])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # a user may write anything into an annotation
         return {}
 
 

@@ -49,6 +49,7 @@ class ClusterHost:
         self._permissions = sources.permissions
         self._objects, self._events = sources.objects, sources.probe_events
         self._revisions = sources.revisions.problems
+        self._events_wait_s = EVENTS_S
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
@@ -73,12 +74,20 @@ class ClusterHost:
         reports = PodReports(events=await self.probe_events())
         return workload_counts(pods, workloads, now=time.time(), reports=reports, only_meshed=True)
 
+    async def pods(self, namespace: str) -> Sequence[Object]:
+        """Return the pods of a namespace. Raises Unavailable."""
+        return list((await self._objects.list("", "Pod", namespace)).items)
+
     async def probe_events(self) -> Sequence[Object]:
-        """Return the Events about failed probes; none if they can't be read."""
+        """Return the Events about failed probes; none if they can't be read.
+
+        Only the first call waits for them: without the permission, each answer would be late.
+        """
         try:
-            async with asyncio.timeout(EVENTS_S):
+            async with asyncio.timeout(self._events_wait_s):
                 return list((await self._events.list(EVENT.group, EVENT.kind)).items)
         except (StoreError, TimeoutError):
+            self._events_wait_s = 0
             return ()
 
 

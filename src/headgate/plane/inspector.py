@@ -38,7 +38,7 @@ from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.plane.traffic_graphs import TrafficGraphs
 from headgate.plane.traffic_series import SeriesReader
-from headgate.plane.unready_backends import unready_messages
+from headgate.plane.unready_backends import PodSource, unready_messages
 from headgate.plane.workload_sidecars import workload_sidecars
 from headgate.resources import inspect
 from headgate.resources.call_records import CallRecordList
@@ -79,7 +79,7 @@ class ConfigQuery(NamedTuple):
     content: bool = False
 
 
-class Host(Protocol):
+class Host(PodSource, Protocol):
     """The control plane's environment: Envoy processes and pods on its machine, and kinds that the API server lacks."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
@@ -87,9 +87,6 @@ class Host(Protocol):
 
     async def state(self) -> HostState:
         """Return the state of the environment: its pods, its store, and problems."""
-
-    async def probe_events(self) -> Sequence[Object]:
-        """Return the Events about failed probes of pods."""
 
 
 class TrafficAnswers(NamedTuple):
@@ -179,8 +176,9 @@ class Inspector:
         typed_pod = snapshot.pods.get(f"{name.namespace}/{name.name}")
         status = proxy_status(proxy, typed_pod, self._origin(), self._clock()) if proxy else None
         decision = self.live_state.controllers.sidecars.decide(pod, around)
-        failure = probe_failures([pod], await self._host.probe_events()).get(pod["metadata"]["uid"])
-        return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status, failure.text if failure else ""))
+        events = await self._host.probe_events()
+        failure = probe_failures([pod], events, self._clock()).get(pod["metadata"]["uid"])
+        return explain_pod(PodFacts(pod, decision, tuple(around.sidecars), status, failure.details if failure else ""))
 
     async def workload_sidecars(self, namespace: str = "") -> tuple[WorkloadSidecars, ...]:
         """Return the workloads of a namespace, or of all, whose pods have sidecars or would get them. Raises Unavailable."""
@@ -224,8 +222,8 @@ class Inspector:
             by_default = explain_request(compiled, snapshot, sent, localhost_port, on_cluster=on_cluster)
         except NotFound as error:
             raise NotFound("; ".join((str(error), *self._refusals(sent)))) from None
-        events = await self._host.probe_events()
-        unready = await unready_messages(self.live_state.store, snapshot, by_default, events, self._clock())
+        domain, now = self.live_state.loop.settings.domain, self._clock()
+        unready = await unready_messages(self._host, snapshot, by_default, domain=domain, now=now)
         by_default = structs.replace(by_default, unready_messages=unready)
         name = self._revision_of_caller(snapshot, sent)
         if not name or self._explain_by_revision is None:

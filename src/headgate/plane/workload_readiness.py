@@ -56,7 +56,7 @@ def workload_counts(
     that has failed itself, or a pod of it that can't start, needs attention.
     """
     pods = list(pods)
-    probes = probe_failures(pods, reports.events)
+    probes = probe_failures(pods, reports.events, now)
     members: defaultdict[Ref, list[_Pod]] = defaultdict(list)
     meshed: set[Ref] = set()
     for pod in pods:

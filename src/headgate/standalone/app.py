@@ -302,6 +302,10 @@ class LocalHost:
             localhost_port=self._localhost_port,
         )
 
+    async def pods(self, namespace: str) -> Sequence[Object]:
+        """Return the pods of a namespace."""
+        return list((await self._store.list("", "Pod", namespace)).items)
+
     async def probe_events(self) -> Sequence[Object]:
         """Return the Events about failed probes."""
         events = (await self._store.list("", "Event")).items
