@@ -189,3 +189,4 @@ def test_the_explanation_of_a_pod_that_is_not_ready_names_its_probe() -> None:
     assert pod.messages == (
         "it is not ready, and gets no requests of Services: the readiness probe of container app (GET :80/) failed: HTTP status 404",
     )
+    assert pod.advice_messages[0] == "correct the probe in the pod template, or the program, so that the probe succeeds"

@@ -123,6 +123,8 @@ def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
     """Yield what to do if the pod differs from a new pod with its labels, or if its proxy is not in sync."""
     pod, proxy, kind = facts.pod, facts.proxy, sidecar_mode(facts.pod)
     named = f"-n {pod['metadata'].get('namespace', '')} {{}} {pod['metadata']['name']}"
+    if facts.probe and part(pod, "status").get("phase") not in ENDED:
+        yield "correct the probe in the pod template, or the program, so that the probe succeeds"
     if proxy and proxy.state == "Disconnected":
         log = f" and its log: kubectl {named.format('logs')} -c {CONTAINER}" if kind == "transparent" else ""
         yield f"read the Events of the pod: kubectl {named.format('describe pod')}{log}"
