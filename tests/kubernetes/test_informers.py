@@ -11,6 +11,7 @@ from headgate.errors import Unavailable
 from headgate.kubernetes import informers as module
 from headgate.kubernetes.informers import Informers
 from headgate.objects.ports import Lister, Listing, Reader
+from headgate.plane.probe_failures import probe_failures
 from headgate.plane.workload_readiness import workload_counts
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
@@ -142,3 +143,20 @@ async def test_only_pods_that_are_not_ready_are_listed_with_their_probes(store: 
         (listed,) = (await informers.list("", "Pod")).items
     assert ("readinessProbe" in listed["spec"]["containers"][0]) is not ready
     assert [entry["ready"] for entry in listed["status"]["containerStatuses"]] == [ready]
+
+
+def test_events_keep_only_what_names_a_failed_probe() -> None:
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "web.1", "namespace": "default", "annotations": {"x": "y" * 1000}},
+        "regarding": {"uid": "1", "namespace": "default"},
+        "reason": "Unhealthy",
+        "note": "Readiness probe failed: " + "x" * 1000,
+        "deprecatedLastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    reduced = module._reduced(event)
+    assert len(str(reduced)) < 900
+    unready = {"conditions": [{"type": "ContainersReady", "status": "False"}]}
+    web = pod("web", metadata={"uid": "1"}, status=unready)
+    assert probe_failures([web], [reduced], 2e9) == probe_failures([web], [event], 2e9) != {}

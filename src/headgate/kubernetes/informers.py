@@ -9,7 +9,7 @@ from headgate.errors import Unavailable
 from headgate.kubernetes.store import STATUS_KINDS
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
-from headgate.plane.probe_failures import PROBE_FIELDS
+from headgate.plane.probe_failures import EVENT_TIMES, LONGEST_NOTE, PROBE_FIELDS
 from headgate.plane.workload_readiness import CONTAINER_STATUSES
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Key, Object
@@ -21,7 +21,7 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods and their workloads have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
+    Pods, their workloads and Events have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
     follow from selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
     """
 
@@ -62,6 +62,10 @@ def _reduced(obj: Object) -> Object:
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     if obj["kind"] == "EndpointSlice" and (metadata.get("labels") or {}).get(SLICE_MANAGER_LABEL) in SELECTING_MANAGERS:
         return {**obj, "metadata": metadata, "endpoints": []}
+    if obj["kind"] == "Event":  # users may write many, and long ones
+        shown = {name: obj[name] for name in ("apiVersion", "kind", "regarding", *EVENT_TIMES) if name in obj}
+        identity = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
+        return {**shown, "metadata": identity, "note": str(obj.get("note") or "")[:LONGEST_NOTE]}
     spec: Mapping[str, Any] = obj.get("spec") or {}
     status = obj.get("status") or {}
     if (split_api_version(obj["apiVersion"])[0], obj["kind"]) in STATUS_KINDS:

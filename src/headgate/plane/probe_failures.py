@@ -15,6 +15,10 @@ _FAILED = re.compile(r"(?P<probe>Startup|Readiness|Liveness) probe (?:failed|err
 _CONTAINER = re.compile(r"spec\.(?:containers|initContainers)\{(?P<name>[^}]+)\}")
 _LONGEST = 200
 """The highest number of characters of an answer or a target: probes with a command answer with its output."""
+LONGEST_NOTE = 500
+"""The number of characters of an Event's note that is enough for the probe and the answer."""
+EVENT_TIMES = ("series", "deprecatedLastTimestamp", "lastTimestamp", "eventTime")
+"""The fields of an Event that say when it happened last."""
 _SKEW_S = 60.0
 """The highest difference between the clocks of two nodes. An Event from a later time is not from a kubelet."""
 _PRIVATE = re.compile(r"\?[^\s\"']*|(?<=malformed HTTP response) .*")
