@@ -172,7 +172,10 @@ async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
         assert good.settled()
 
 
-async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(served: ServedFleet) -> None:
+async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(
+    served: ServedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.01)
     slow = served.fleet.expect("slow")
     served.apply(mesh(1, services=1000))
     channel = grpc.aio.insecure_channel(served.address)
@@ -184,6 +187,9 @@ async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(serve
         for weight in range(2, 12):
             served.apply(mesh(weight, services=1000))
             await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE_S):
+            # One of clusters, two of listeners. Then gRPC accepts no more data for this client.
+            await until(lambda: served.fleet.counts["overdue"] >= 3, served.fleet.change_count)
         assert slow.session
         in_flight = [
             response
