@@ -68,35 +68,10 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = PATIENCE_
     return waiting.until(condition, what, seconds, poll=poll, longest=LONGEST_POLL_S)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_in_pods(item):
             item.add_marker(pytest.mark.timeout(TEST_S))
-    if repeated := _repeated(items):
-        items[:] = [item for item in items if item not in repeated]
-        config.hook.pytest_deselected(items=sorted(repeated, key=lambda item: item.nodeid))
-
-
-def _repeated(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests of the Gateway API that one machine proves: `tests/e2e/gateway_api` runs the same functions.
-
-    Those with pods are one for each test of the conformance suite, those that stand for no test of it, and those that are written
-    for pods.
-    """
-    covered: set[str] = set()
-    repeated = set()
-    for item in sorted((item for item in items if _is_imported(item)), key=lambda item: item.nodeid):
-        names = {name for marker in item.iter_markers("conformance") for name in marker.args}
-        if names and names <= covered:
-            repeated.add(item)
-        covered |= names
-    return repeated
-
-
-def _is_imported(item: pytest.Item) -> bool:
-    """Return whether `test_conformance` has imported a test from those of one machine."""
-    function = getattr(item, "function", None)
-    return is_in_pods(item) and str(getattr(function, "__module__", "")).startswith("tests.e2e.gateway_api.")
 
 
 RUN_ONCE = 'output=$1; shift; python3 -c "$0" "$@" > "$output" && cat "$output"'

@@ -1,7 +1,7 @@
 """The tests of the Gateway API with real pods: the same tests as on one machine, collected here with another `site`.
 
 Those of TLSRoutes, of TCPRoutes' references and of extended features of HTTPRoutes run on one machine only: proxies get the same
-routes on both hosts. So do all those beyond the first test for each test of the conformance suite (`conftest`).
+routes on both hosts.
 """
 
 from collections.abc import Iterator
