@@ -159,11 +159,18 @@ class Cluster:
         return self.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
 
     def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
-        """Wait until Deployments have only ready pods of their newest template, as `kubectl rollout status` does."""
+        """Wait until Deployments have only ready pods of their newest template, as `kubectl rollout status` does.
+
+        Fail at once if one does not exist, or has made no progress for its `progressDeadlineSeconds`.
+        """
 
         def rolled_out() -> bool:
             current = {item["metadata"]["name"]: item for item in self.get("deployments", namespace)["items"]}
+            if missing := [name for name in deployments if name not in current]:
+                pytest.fail(f"Deployments not found in {namespace}: {', '.join(missing)}")
             waiting = {name: current[name].get("status") for name in deployments if not _is_rolled_out(current[name])}
+            if stuck := [name for name in waiting if _is_stuck(current[name])]:
+                pytest.fail(f"Deployments without progress in {namespace}: {', '.join(stuck)}: {waiting}")
             assert not waiting, waiting
             return True
 
@@ -262,6 +269,14 @@ def _is_rolled_out(deployment: Object) -> bool:
         and status.get("updatedReplicas", 0) == status.get("replicas", 0)
         and status.get("availableReplicas", 0) == status.get("updatedReplicas", 0)
     )
+
+
+def _is_stuck(deployment: Object) -> bool:
+    """Return whether the newest generation of a Deployment has made no progress within its deadline."""
+    status = deployment.get("status", {})
+    is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    reasons = {item.get("reason") for item in status.get("conditions", ())}
+    return is_observed and "ProgressDeadlineExceeded" in reasons
 
 
 def _merge_patch(before: Object, after: Object) -> Object:
