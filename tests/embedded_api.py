@@ -215,6 +215,13 @@ async def api(embedded_port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
         yield served
 
 
+@pytest.fixture
+async def api_of_each_kubectl(port_of_each_kubectl: KubectlPort) -> AsyncIterator[EmbeddedApi]:
+    """Serve an empty store for one test, which calls the current kubectl, and once more for the older one."""
+    async with empty_api(port_of_each_kubectl) as served:
+        yield served
+
+
 @contextlib.asynccontextmanager
 async def empty_api(port: KubectlPort) -> AsyncIterator[EmbeddedApi]:
     """Serve an empty store on a port."""

@@ -121,10 +121,9 @@ CREATE = [
 
 
 @pytest.fixture
-async def api(port_of_each_kubectl: KubectlPort) -> AsyncIterator[EmbeddedApi]:
-    """Serve an empty store for one test, which calls the current kubectl, and once more for the older one."""
-    async with empty_api(port_of_each_kubectl) as served:
-        yield served
+def api(api_of_each_kubectl: EmbeddedApi) -> EmbeddedApi:
+    """An empty store for one test, which calls the current kubectl, and once more for the older one."""
+    return api_of_each_kubectl
 
 
 @pytest.fixture

@@ -79,7 +79,10 @@ async def test_an_edit_owns_the_fields_that_it_changes(api: EmbeddedApi) -> None
     assert "using split.smi-spec.io/v1alpha4 at 2" in refused.err
 
 
-async def test_a_user_can_switch_from_client_side_to_server_side_apply_and_back(api: EmbeddedApi) -> None:
+async def test_a_user_can_switch_from_client_side_to_server_side_apply_and_back(
+    api_of_each_kubectl: EmbeddedApi,
+) -> None:
+    api = api_of_each_kubectl
     await api.ok("apply", "-f", "-", stdin=LABELLED)
     moved = await applied(api, SPLIT.replace("weight: 90", "weight: 80"))
     assert moved.code == 0, moved.err

@@ -24,13 +24,21 @@ async def pods(embedded_port: KubectlPort, tmp_path) -> AsyncIterator[PodApi]:
         yield served
 
 
+@pytest.fixture
+async def pods_of_each_kubectl(port_of_each_kubectl: KubectlPort, tmp_path) -> AsyncIterator[PodApi]:
+    """Pods for one test, which calls the current kubectl, and once more for the older one: it may use another protocol."""
+    async with running_pods(port_of_each_kubectl, tmp_path) as served:
+        yield served
+
+
 async def test_exec_has_the_environment_and_directory_of_the_container(pods, tmp_path) -> None:
     await pods.run(env=[{"name": "GREETING", "value": "hello"}], workingDir=str(tmp_path))
     out = await pods.api.ok("exec", "web", "--", "sh", "-c", "echo $GREETING $POD_NAME $PWD")
     assert out == f"hello web {tmp_path}\n"
 
 
-async def test_exec_returns_the_exit_code_and_both_outputs(pods) -> None:
+async def test_exec_returns_the_exit_code_and_both_outputs(pods_of_each_kubectl) -> None:
+    pods = pods_of_each_kubectl
     await pods.run()
     ran = await pods.api.kubectl("exec", "web", "--", "sh", "-c", "echo out; echo problem >&2; exit 7")
     assert (ran.code, ran.out) == (7, "out\n")
@@ -126,23 +134,23 @@ async def on_terminal(
         os.close(slave)
 
 
-async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(port_of_each_kubectl, tmp_path) -> None:
+async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(pods_of_each_kubectl) -> None:
+    pods = pods_of_each_kubectl
     command = ("exec", "-it", "web", "--", "env", "PS1=ready> ", "sh")
-    async with running_pods(port_of_each_kubectl, tmp_path) as pods:
-        await pods.run()
-        async with on_terminal(pods.api, *command, rows=33, columns=111) as (screen, process):
-            await screen.until("ready> ")
-            screen.type("stty size; tty; echo TERM=$TERM\n")
-            shown = await screen.until("ready> ")
-            assert "33 111" in shown
-            assert "/dev/pts/" in shown
-            # The job itself prints: before it is in the foreground, Ctrl-C would go to the shell.
-            screen.type("sh -c \"echo slee''ping; exec sleep 600\"\n")
-            await screen.until("sleeping")
-            screen.type("\x03")
-            await screen.until("ready> ")
-            screen.type("exit 5\n")
-            assert await process.wait() == 5
+    await pods.run()
+    async with on_terminal(pods.api, *command, rows=33, columns=111) as (screen, process):
+        await screen.until("ready> ")
+        screen.type("stty size; tty; echo TERM=$TERM\n")
+        shown = await screen.until("ready> ")
+        assert "33 111" in shown
+        assert "/dev/pts/" in shown
+        # The job itself prints: before it is in the foreground, Ctrl-C would go to the shell.
+        screen.type("sh -c \"echo slee''ping; exec sleep 600\"\n")
+        await screen.until("sleeping")
+        screen.type("\x03")
+        await screen.until("ready> ")
+        screen.type("exit 5\n")
+        assert await process.wait() == 5
 
 
 async def test_exec_ends_with_its_container(pods) -> None:
@@ -300,7 +308,8 @@ async def test_attach_shows_the_output_and_sends_the_input(pods) -> None:
         assert (await output(socket))[1] == {"metadata": {}, "status": "Success"}
 
 
-async def test_kubectl_attach_ends_with_the_container(pods, tmp_path) -> None:
+async def test_kubectl_attach_ends_with_the_container(pods_of_each_kubectl) -> None:
+    pods = pods_of_each_kubectl
     await pods.run(command=["sh", "-c", "read line; echo got $line"], stdin=True, spec={"restartPolicy": "Never"})
     assert "got it" in await pods.api.ok("attach", "-i", "web", stdin="it\n")
 
