@@ -1,5 +1,6 @@
 """Installing over definitions of other meshes that have objects, and giving the definitions back."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ import pytest
 from tests.cluster import replica
 from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import DEADLINE_S, eventually
-from tests.cluster.installation import WITHOUT_APIS, on_this_machine
+from tests.cluster.installation import WITHOUT_APIS, install, on_this_machine
 from tests.cluster.isolation import DEFINITIONS, remove_definition
 from tests.make.smi_definitions import ORIGINS, Origin, plural, split
 
@@ -47,11 +48,12 @@ def content(obj: Any) -> Any:
 
 @pytest.fixture
 def cluster(installed: KubeApiServer) -> Iterator[KubeApiServer]:
-    """The API server, from which the definitions of another mesh are removed after the test."""
+    """The API server, with headgate's definitions before and after the test."""
     yield installed
     for definition in installed.call("GET", DEFINITIONS)[1]["items"]:
         if not is_own(definition):
             remove_definition(installed, definition["metadata"]["name"])
+    asyncio.run(install(installed, WITHOUT_APIS, gateway_api=False))
 
 
 class Cluster:
