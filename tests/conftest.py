@@ -64,17 +64,20 @@ os.environ["PATH"] = without_shims(os.environ["PATH"])
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False
 
+DERANDOMIZE = not {"FUZZ_SECONDS", "FUZZ_WORLDS"} & os.environ.keys()  # the same examples in each run
 settings.register_profile(
     "headgate",
     deadline=None,
-    derandomize=not {"FUZZ_SECONDS", "FUZZ_WORLDS"} & os.environ.keys(),  # the same examples in each run
+    derandomize=DERANDOMIZE,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("headgate")
 
 # Hypothesis would also draw the constants of all imported modules: an edit of any module, and the files that a process runs,
 # would change the examples. Reading the constants takes 5 s in each process of a clean checkout. No setting turns it off.
-providers._get_local_constants = lambda: providers._local_constants
+if DERANDOMIZE:
+    assert hasattr(providers, "_get_local_constants"), "this Hypothesis reads the constants in another way"
+    providers._get_local_constants = lambda: providers._local_constants
 
 # A shell ignores these signals for background jobs. Child processes inherit this, so the signals would not stop them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
