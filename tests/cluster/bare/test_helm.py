@@ -114,7 +114,7 @@ async def test_helm_takes_over_an_installation_upgrades_it_uninstalls_it_and_ins
     release.helm("install", "headgate", chart, "--take-ownership", "--set", "replicas=1", CLIENT_SIDE)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 1
     assert_upgraded_and_uninstalled(release, chart, CLIENT_SIDE)
-    release.helm("install", "headgate", chart, CLIENT_SIDE, *WITHOUT_APIS)
+    release.helm("install", "headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
 
 
