@@ -57,7 +57,7 @@ class ClusterHost:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.network = Network()
+        self._network = Network()
         self._cluster = cluster
         self._api = cluster.api
         self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
@@ -183,8 +183,13 @@ class ClusterHost:
     def wait_for_port(self, address: Address) -> None:
         wait_for_port(*address)
 
-    def ask(self, request: Request) -> Answer:
+    @property
+    def network(self) -> Network:
+        """Return the network of clients on this machine, once the proxies know what was written."""
         self._settle_writes()
+        return self._network
+
+    def ask(self, request: Request) -> Answer:
         return self.network.run(ask_once(request))
 
     def ask_in_mesh(self, request: Request) -> Answer:
@@ -204,8 +209,11 @@ class ClusterHost:
 
         The first write or request of the next test waits until the proxies know it.
         """
-        for what, place in tuple(self._applied):
-            self.delete(what, place)
+        if applied := tuple(self._applied):
+            for what, place in applied:
+                self.delete(what, place)
+            # The statuses and the Service of the Gateway that are read next are those without the deleted objects.
+            until(lambda: wait_compiled(self._api), "compiled objects")
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
         original = json.loads(edge_gateway())
         ports = {listener["port"] for listener in original["spec"]["listeners"]}
@@ -238,7 +246,7 @@ class ClusterHost:
         """Close all connections."""
         for pod in self._pods.values():
             pod.close()
-        self.network.close()
+        self._network.close()
 
 
 def settle(api: Api) -> None:

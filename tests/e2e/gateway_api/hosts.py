@@ -39,7 +39,9 @@ class SiteBackend(Protocol):
 class Host(Protocol):
     """Where headgate runs. Objects are written as JSON or YAML text, and named as `KIND/NAME`."""
 
-    network: Network
+    @property
+    def network(self) -> Network:
+        """Return the network of clients and servers on this machine."""
 
     def backends(self, namespace: str) -> Mapping[str, SiteBackend]:
         """Return the backends of the Services `NAMES` in a namespace, and create these Services."""
