@@ -332,8 +332,11 @@ def test_a_start_with_another_network_replaces_the_pods(new_mesh: Callable[..., 
 def test_a_killed_headgate_leaves_pods_that_the_next_one_adopts_and_down_removes_everything(
     new_mesh: Callable[..., RunningMesh], user: int
 ) -> None:
-    mesh = new_mesh("--network", "pod", manifests={"shell.yaml": manifest(*shell())}, user=user)
-    until(lambda: is_available(mesh, "shell"), seconds=180)
+    # For one user with pods of a StatefulSet and a gRPC probe too.
+    names, objects = (("shell",), manifest(*shell())) if user else (("shell", "greeter"), database())
+    mesh = new_mesh("--network", "pod", manifests={"pods.yaml": objects}, user=user)
+    until(lambda: all(is_available(mesh, name) for name in names), seconds=180)
+    until(lambda: user or mesh.get("statefulset/db").get("status", {}).get("readyReplicas") == 2, seconds=180)
     before = {**mesh.processes(), **mesh.sidecars()}
     mesh.kill()
     mesh.start()
