@@ -193,6 +193,15 @@ async def test_one_review_of_rules_shows_the_permissions_of_a_namespace_and_anot
     assert sorted(server.reviews) == ["SelfSubjectAccessReview"] * len(denied) + ["SelfSubjectRulesReview"] * 2
 
 
+@pytest.mark.parametrize("status", [{"incomplete": False, "resourceRules": None}, {"incomplete": False}])
+async def test_an_account_without_rules_lacks_every_permission(status: Object) -> None:
+    async def post(_path: str, review: Object) -> Object:
+        return {"status": status if review["kind"] == "SelfSubjectRulesReview" else {"allowed": False}}
+
+    pods = Permission("get", "", "pods")
+    assert await Reviewer(post).missing({pods}) == {pods}
+
+
 @pytest.mark.parametrize("limit", ["incomplete", "restricted"])
 async def test_each_permission_is_reviewed_if_the_api_server_does_not_list_all_rules(limit: str) -> None:
     """The authorizer before the rules may deny what they allow."""

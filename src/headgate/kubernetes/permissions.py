@@ -241,7 +241,9 @@ class Reviewer(NamedTuple):
         if status.get("incomplete", True) or status.get("evaluationError"):
             return ()
         fields = ("verbs", "apiGroups", "resources", "resourceNames")
-        return [GrantedRule(*(tuple(rule.get(field) or ()) for field in fields)) for rule in status["resourceRules"]]
+        # Go writes null for an empty list.
+        rules = status.get("resourceRules") or ()
+        return [GrantedRule(*(tuple(rule.get(field) or ()) for field in fields)) for rule in rules]
 
     async def _is_allowed(self, permission: Permission) -> bool:
         resource, _, subresource = permission.resource.partition("/")
