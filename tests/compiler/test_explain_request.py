@@ -3,7 +3,17 @@
 from typing import Any
 
 import pytest
-from tests.make.objects import Object, backed_service, meshed_pod, pod, service
+from tests.make.objects import (
+    Object,
+    backed_service,
+    backend_ref,
+    gateway,
+    listener,
+    meshed_pod,
+    pod,
+    route,
+    service,
+)
 from tests.make.values import compiled, snapshot
 
 from headgate.compiler.explain_request import explain_request
@@ -30,6 +40,7 @@ CALLERS = [
 WORLD = [
     *backed_service("cart", ("", "10.1.0.9")),
     service("web", {"name": "http", "port": 80}, {"name": "tls", "port": 443}, clusterIP="10.96.0.2"),
+    service("six", {"name": "http", "port": 8080}, clusterIP="fd00::1"),
     service("db", {"name": "tls-sql", "port": 5432, "appProtocol": "tls"}, {"name": "mysql", "port": 3306}, clusterIP="10.96.0.3"),
     *CALLERS,
 ]  # fmt: skip
@@ -96,6 +107,10 @@ def test_every_client_reaches_the_port_of_the_scheme_or_the_port_in_the_url(call
             "http://10.96.0.2:81/",
             "Service default/web has no port 81; its ports are 80 (http), 443 (tls): did you mean http://10.96.0.2:80/?",
         ),
+        (
+            "http://[fd00::1]/",
+            "Service default/six has no port 80; its port is 8080 (http): did you mean http://[fd00::1]:8080/?",
+        ),
     ],
 )
 def test_a_missing_port_is_named_with_the_ports_that_fit_the_scheme(url: str, message: str) -> None:
@@ -118,3 +133,20 @@ def test_a_missing_port_is_named_to_clients_that_know_only_what_they_may_call() 
     explanation = explained("http://cart/", "pod/transparent", access="deny")
     assert outcome(explanation)[2:] == ("NotConnected", MISSING)
     assert explained("http://nowhere/", "pod/transparent").port_message == ""
+
+
+def redirect(host: str) -> Object:
+    return {"type": "RequestRedirect", "requestRedirect": {"hostname": host}}
+
+
+@pytest.mark.parametrize("hosts", [("a.example",), ("a.example", "b.example")])
+def test_requests_through_a_gateway_get_no_suggestion_about_a_service_of_the_same_name(hosts: tuple[str, ...]) -> None:
+    backends = [backend_ref("cart", 8080, filters=[redirect(host)]) for host in hosts]
+    world = [
+        *WORLD,
+        gateway("edge", listener(80), status={"addresses": [{"type": "IPAddress", "value": "10.2.0.1"}]}),
+        route("r", {"backendRefs": backends}, parents=[{"name": "edge"}]),
+    ]
+    request = RequestSpec(url="http://cart/", via="gateway/edge")
+    explanation = explain_request(compiled(*world), snapshot(*world), request)
+    assert [backend.message for backend in explanation.backends] == [f"to http://{host}/" for host in hosts]

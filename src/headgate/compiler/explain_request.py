@@ -14,7 +14,7 @@ from headgate.errors import NotFound
 from headgate.kinds import names_of
 from headgate.model import localhost_names
 from headgate.model.authorities import ports_of, suggestion, url_host
-from headgate.model.evaluate import EntryPort
+from headgate.model.evaluate import NO_SUCH_PORT, NOT_CONNECTED, EntryPort
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, Protocol
 from headgate.resources.core.pod import MeshPod
@@ -87,14 +87,20 @@ def _with_port_words(
     compiled: Compiled, status: ExplanationStatus, parts: SplitResult, caller: Caller
 ) -> ExplanationStatus:
     """Return an explanation with the reason for the port of a URL without one, and with a URL for a port that is missing."""
-    offered = ports_of(compiled.mesh, parts.hostname or "", caller.home)
+    host = parts.hostname or ""
+    offered = ports_of(compiled.mesh, url_host(host), caller.home)
     if parts.port is None:
         status = structs.replace(status, port_message=_port_words(status, parts, offered))
-    if status.service or not offered or not status.backends[0].message:
+    if status.gateway or not offered:
         return status
-    meant = suggestion(parts.hostname or "", parts.scheme, offered)
-    (backend,) = status.backends
-    return structs.replace(status, backends=(structs.replace(backend, message=f"{backend.message}{meant}"),))
+    meant = suggestion(host, parts.scheme, offered)
+    backends = (
+        structs.replace(backend, message=f"{backend.message}{meant}")
+        if backend.reason in (NO_SUCH_PORT, NOT_CONNECTED) and backend.message
+        else backend
+        for backend in status.backends
+    )
+    return structs.replace(status, backends=tuple(backends))
 
 
 def _port_words(status: ExplanationStatus, parts: SplitResult, offered: Mapping[int, Protocol]) -> str:
