@@ -190,6 +190,13 @@ async def test_a_host_header_of_the_urls_host_is_sent_once(served: ServedMesh, p
         (["HOST: a", "host: b"], "several Host headers"),
         (["Host: a b"], "'a b' is no valid Host"),
         (["Host:"], "'' is no valid Host"),
+        (["Host: website:99999"], "'website:99999' is no valid Host"),
+        (["Host: website:0"], "'website:0' is no valid Host"),
+        (["Host: website:"], "'website:' is no valid Host"),
+        (["Host: me@website"], "'me@website' is no valid Host"),
+        (["Host: fd00::1"], "'fd00::1' is no valid Host"),
+        (["Host: [fd00::x]:80"], "'[fd00::x]:80' is no valid Host"),
+        (["Host: [fd00::1]x"], "'[fd00::1]x' is no valid Host"),
     ],
 )
 async def test_a_host_that_the_proxy_would_replace_is_an_error_before_any_request(
@@ -202,12 +209,32 @@ async def test_a_host_that_the_proxy_would_replace_is_an_error_before_any_reques
     assert mistake in ran.err
 
 
+@pytest.mark.parametrize(
+    "url", ["website:0", "website:99999", "http://[fd00::x]/", "[fd00::1]x:80", "[fe80::1%25eth0]"]
+)
+async def test_an_invalid_url_is_a_usage_error(served: ServedMesh, url: str) -> None:
+    ran = await served.run("try", url)
+    assert ran.code == 2
+    assert f"'{url}' has no" in ran.err
+
+
+async def test_a_url_may_have_the_ipv6_address_of_a_service(served: ServedMesh, proxy: Serve) -> None:
+    await split_of(served, {"v1": 1})
+    service = await served.store.get(key_of(objects.service("website", 8080)))
+    await served.store.update({**service, "spec": {**service["spec"], "clusterIP": "fd00::1"}})
+    async with proxy([response("v1")]) as requests:
+        ran = await served.run("try", "http://[fd00::1]:8080/a", "--number", "1")
+    assert ran.code == 0, ran.err
+    assert requests[0].startswith("GET http://[fd00::1]:8080/a HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("host", ["shop.example", "my_svc", "[fd00::1]:8080", "Shop.example:65535"])
 async def test_a_transparent_sidecar_gets_the_host_and_the_address_of_the_service(
-    served: ServedMesh, proxy: Serve, monkeypatch: pytest.MonkeyPatch
+    served: ServedMesh, proxy: Serve, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """The host decides about routes, and the URL about the Service, as for `curl -H 'Host: ...'` in such a pod."""
     await split_of(served, {"v1": 1, "v2": 0})
-    await served.store.create(objects.http_route_group("shop", {"shop": {"headers": [{"host": "shop\\.example"}]}}))
+    await served.store.create(objects.http_route_group("shop", {"shop": {"headers": [{"host": ".+"}]}}))
     await served.store.create(objects.split("website", {"v2": 1}, name="a-shop", matches=["shop"]))
     service = await served.store.get(key_of(objects.service("website", 8080)))
     await served.store.update({**service, "spec": {**service["spec"], "clusterIP": "127.9.9.9"}})
@@ -217,11 +244,11 @@ async def test_a_transparent_sidecar_gets_the_host_and_the_address_of_the_servic
 
     monkeypatch.setattr(try_command, "local_gateway", local_gateway)
     async with proxy([response("v2")]) as requests:
-        ran = await served.run("try", "website:8080/a?b=c", "--number", "2", "-H", "Host: shop.example")
+        ran = await served.run("try", "website:8080/a?b=c", "--number", "2", "-H", f"Host: {host}")
     assert ran.code == 0, ran.err
     assert "TrafficSplit default/a-shop" in ran.out
-    assert requests[0].startswith("GET http://shop.example/a?b=c HTTP/1.1\r\n")
-    assert "\r\nhost: shop.example\r\n" in requests[0]
+    assert requests[0].lower().startswith(f"get http://{host}/a?b=c http/1.1\r\n".lower())
+    assert f"\r\nhost: {host}\r\n" in requests[0]
     assert "\r\nx-headgate-address: 127.9.9.9:8080\r\n" in requests[0]
 
 

@@ -1,11 +1,13 @@
 """The Service port to which `headgate try` sends requests."""
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+import typer
 
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import usage_error
@@ -16,14 +18,15 @@ from headgate.compiler.protocols import protocol_of
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
-from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT, no_such_port, suggestion
+from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT, no_such_port, suggestion, url_host
 from headgate.model.localhost_names import is_name
 from headgate.resources.core.service import ServiceSpec
 from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE
 from headgate.resources.request_spec import RequestSpec
 
-_AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]+)?")
+_NAME = re.compile(r"[a-z0-9._-]+")
+_BRACKETS = re.compile(r"(?:.*@)?\[[^\[\]]+\](?::[0-9]*)?")
 
 
 class TriedUrl(NamedTuple):
@@ -65,7 +68,10 @@ class TryPort(NamedTuple):
 
 def parse_url(text: str) -> TriedUrl:
     """Parse a URL; without a scheme it is http. Raises BadParameter."""
-    parts = urlsplit(encoded_url(text if "://" in text else f"http://{text}"))
+    try:
+        parts = urlsplit(encoded_url(text if "://" in text else f"http://{text}"))
+    except ValueError:  # the brackets are not those of an IPv6 address
+        raise _no_host(text) from None
     try:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
@@ -75,11 +81,40 @@ def parse_url(text: str) -> TriedUrl:
             f"the scheme {parts.scheme} is not supported; write http://, because proxies add mutual TLS themselves",
             option="URL",
         )
-    if not re.fullmatch(r"[a-z0-9.-]+", host):
-        raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
-    authority = host if port is None else f"{host}:{port}"
+    if port == 0:
+        raise usage_error(f"{text!r} has no usable port: ports are 1 to 65535", option="URL")
+    if not _is_host(parts):
+        raise _no_host(text)
+    authority = url_host(host) if port is None else f"{url_host(host)}:{port}"
     query = f"?{parts.query}" if parts.query else ""
     return TriedUrl(host, port, f"http://{authority}{parts.path or '/'}{query}")
+
+
+def _no_host(text: str) -> typer.BadParameter:
+    return usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
+
+
+def _is_host(parts: SplitResult) -> bool:
+    """Return whether the host of a URL is a name, or an IPv6 address in brackets."""
+    host = parts.hostname or ""
+    if "[" not in parts.netloc:
+        return bool(_NAME.fullmatch(host))
+    if not _BRACKETS.fullmatch(parts.netloc):
+        return False
+    try:
+        return "%" not in str(ipaddress.IPv6Address(host))  # the zone of an address has no meaning for a proxy
+    except ValueError:
+        return False
+
+
+def _is_authority(text: str) -> bool:
+    """Return whether a text is a host with or without a port, as in a Host header."""
+    try:
+        parts = urlsplit(f"http://{text}")
+        has_port = parts.port != 0
+    except ValueError:
+        return False
+    return parts.netloc == text and "@" not in text and not text.endswith(":") and has_port and _is_host(parts)
 
 
 def with_host_header(target: TriedUrl, headers: Sequence[Header]) -> tuple[TriedUrl, tuple[Header, ...]]:
@@ -88,8 +123,11 @@ def with_host_header(target: TriedUrl, headers: Sequence[Header]) -> tuple[Tried
     if len(hosts) > 1:
         raise usage_error("the request has several Host headers; write one", option="-H")
     for host in hosts:
-        if not _AUTHORITY.fullmatch(host):
-            raise usage_error(f"{host!r} is no valid Host; write a name, with or without a port", option="-H")
+        if not _is_authority(host):
+            raise usage_error(
+                f"{host!r} is no valid Host; write a name or an address, with or without a port from 1 to 65535",
+                option="-H",
+            )
         if host.lower() != target.authority:
             target = target._replace(host_header=host)
     return target, tuple((name, value) for name, value in headers if name.lower() != HOST)
@@ -110,7 +148,8 @@ async def without_localhost(inspect_client: InspectClient, target: TriedUrl) -> 
 
 async def find_service(client: Client, target: TriedUrl, namespace: str = DEFAULT_NAMESPACE) -> TryService:
     """Return the Service of a target, for a caller in `namespace`. Raises NotFound for an unknown one."""
-    if name := service_name(target.host, namespace, DOMAIN):
+    is_ipv6 = ":" in target.host
+    if not is_ipv6 and (name := service_name(target.host, namespace, DOMAIN)):
         service = await _service(client, *name.split("/"))
     else:
         service = await _service_with_address(client, target.host)
