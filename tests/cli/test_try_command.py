@@ -218,6 +218,18 @@ async def test_an_invalid_url_is_a_usage_error(served: ServedMesh, url: str) -> 
     assert f"'{url}' has no" in ran.err
 
 
+@pytest.mark.parametrize(("url", "warns"), [("website", True), ("website:8080", False)])
+async def test_a_port_that_only_an_http_proxy_chooses_has_a_warning(
+    served: ServedMesh, proxy: Serve, url: str, warns: bool
+) -> None:
+    """A client with a transparent sidecar connects to port 80, which the Service lacks."""
+    await split_of(served, {"v1": 1})
+    async with proxy([response("v1")]):
+        ran = await served.run("try", url, "--number", "1")
+    assert ran.code == 0, ran.err
+    assert ("Behind a transparent sidecar, a client needs http://website:8080/" in ran.err) is warns
+
+
 async def test_a_url_may_have_the_ipv6_address_of_a_service(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 1})
     service = await served.store.get(key_of(objects.service("website", 8080)))

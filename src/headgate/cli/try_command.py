@@ -32,6 +32,8 @@ from headgate.cli.try_target import (
     without_localhost,
 )
 from headgate.kubernetes.client import path_of
+from headgate.model.authorities import DEFAULT_PORT
+from headgate.resources.explanations import ExplanationStatus
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, read_client
@@ -173,7 +175,10 @@ async def _run(
     )
     if target.host_header:
         batch = _with_host(batch, target, sender)
-    want = await _expected(inspect_client, request, where)
+    explanation = await inspect_client.explained(request)
+    if target.port is None and where.port != DEFAULT_PORT:  # a client with a transparent sidecar can't use this URL
+        note(explanation.port_message)
+    want = await _expected(inspect_client, explanation, where)
     begun = time.monotonic()
     with _bar() as progress:
         task = progress.add_task("", total=batch.number)
@@ -199,9 +204,8 @@ def _with_host(batch: Batch, target: TriedUrl, sender: Sender) -> Batch:
     )
 
 
-async def _expected(inspect_client: InspectClient, request: RequestSpec, where: TryPort) -> ExpectedShares:
+async def _expected(inspect_client: InspectClient, explanation: ExplanationStatus, where: TryPort) -> ExpectedShares:
     """Return the shares that the objects set for a request; print a note if the deciding split is not active."""
-    explanation = await inspect_client.explained(request)
     about, split = explanation.route.object if explanation.route else None, None
     if about and about.kind == TRAFFIC_SPLIT.kind:
         split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, about.namespace, about.name))
