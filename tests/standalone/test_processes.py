@@ -1,17 +1,31 @@
 """Processes that outlive headgate: start, exit, adoption and start errors."""
 
 import asyncio
+import contextlib
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from headgate.resources.core.pod import ProcessIdentity
-from headgate.standalone.processes import Launch, StartError, accept_quit, adopt, inherited, launch_beside, spawn
+from headgate.standalone.isolation import Isolation, LaunchFailure
+from headgate.standalone.processes import (
+    Launch,
+    StartError,
+    accept_quit,
+    adopt,
+    inherited,
+    launch_beside,
+    launch_fault,
+    missing_program,
+    spawn,
+)
 
 # A stand-in for headgate: it starts a program, prints the program's identity and waits until it is killed.
 HEADGATE = """
@@ -105,6 +119,62 @@ async def test_a_reused_pid_is_not_adopted(tmp_path):
 async def test_a_start_error_names_the_field_to_correct(tmp_path, wrong, message):
     with pytest.raises(StartError, match=message):
         spawn(wrong, tmp_path / "log")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_program_below_a_directory_that_the_user_may_not_enter_names_the_directory(linked):
+    with tempfile.TemporaryDirectory() as directory:  # tmp_path itself may be closed to other users
+        Path(directory).chmod(0o755)
+        closed = Path(directory) / "closed"
+        (closed / "bin").mkdir(parents=True)
+        program = closed / "bin" / "envoy"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        link = Path(directory) / "link"
+        link.symlink_to(program)
+        closed.chmod(0o600)
+        with unprivileged():
+            fault = missing_program(launch(str(link if linked else program)))
+        closed.chmod(0o700)
+    assert f"may not enter {closed};" in fault
+    assert "not executable" not in fault
+
+
+@pytest.mark.parametrize(
+    ("isolation", "enters"),
+    [
+        (Isolation(user=5000, group=5000, groups=()), False),
+        (Isolation(user=5000, group=5000, groups=(os.getgid(),)), True),
+        (Isolation(user=os.getuid(), groups=()), True),
+        (Isolation(user=0), True),
+    ],
+)
+def test_the_user_of_a_container_may_be_another_one(tmp_path, isolation, enters):
+    tmp_path.chmod(0o710)
+    assert isolation.may_enter(tmp_path) is enters
+
+
+async def test_a_container_whose_user_may_not_enter_the_directory_of_its_program_names_it():
+    failure = LaunchFailure(stage="command", errno=errno.EACCES, filename="", message="")
+    with tempfile.TemporaryDirectory() as directory:  # it has the mode 0700
+        program = Path(directory) / "envoy"
+        program.touch(0o755)
+        isolated = msgspec.structs.replace(launch(str(program)), isolation=Isolation(user=5000, group=5000, groups=()))
+        assert f"its user may not enter {directory};" in launch_fault(isolated, failure)
+
+
+@contextlib.contextmanager
+def unprivileged():
+    """Run as another user if this one is root, who may enter all directories."""
+    before = os.geteuid()
+    if before:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
 
 
 def test_programs_do_not_inherit_secrets_of_the_shell():

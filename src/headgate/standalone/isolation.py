@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import stat
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL
@@ -52,6 +53,19 @@ class Isolation(Value, frozen=True, kw_only=True):
     marks_packets: bool = False
     drops_capabilities: bool = False
     control_groups: tuple[str, ...] = ()
+
+    def may_enter(self, directory: Path) -> bool:
+        """Return whether the program may enter a directory of this machine, by its mode if the program has a user of its own."""
+        if self.user is None and not self.drops_capabilities:
+            return os.access(directory, os.X_OK, effective_ids=True)
+        status, user = directory.stat(), os.geteuid() if self.user is None else self.user
+        if user == 0 and not self.drops_capabilities:
+            return True
+        if status.st_uid == user:
+            return bool(status.st_mode & stat.S_IXUSR)
+        main = os.getegid() if self.group is None else self.group
+        groups = {main, *(os.getgroups() if self.groups is None else self.groups)}
+        return bool(status.st_mode & (stat.S_IXGRP if status.st_gid in groups else stat.S_IXOTH))
 
 
 class LaunchFailure(Value, frozen=True, array_like=True):

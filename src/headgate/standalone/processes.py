@@ -349,8 +349,25 @@ def start_fault(launch: Launch, error: OSError | ValueError) -> str:
     if missing or isinstance(error, FileNotFoundError):
         return f"command: program {program!r} not found on this machine (PATH is {path})"
     if isinstance(error, PermissionError):
+        if closed := _closed_directory(launch):
+            return (
+                f"command: {program!r} can't be run, because its user may not enter {closed}; "
+                f"set its mode with chmod o+x, or use a program elsewhere"
+            )
         return f"command: {program!r} is not executable; set its mode with chmod +x"
     return f"command: can't run {program!r}: {error}"
+
+
+def _closed_directory(launch: Launch) -> str:
+    """Return the first directory above a program, or above the target of a link, that its user may not enter; empty without one."""
+    program, isolation = launch.command[0], launch.isolation or Isolation()
+    path = Path(launch.cwd or ".").absolute() / program
+    if "/" not in program or any(path.is_relative_to(mount.path) for mount in isolation.mounts):
+        return ""
+    above = (*reversed(path.parents), *reversed(Path(os.path.realpath(path)).parents))
+    return next(
+        (str(directory) for directory in above if directory.is_dir() and not isolation.may_enter(directory)), ""
+    )
 
 
 def missing_program(launch: Launch) -> str:
@@ -359,7 +376,7 @@ def missing_program(launch: Launch) -> str:
     path = str(Path(launch.cwd or ".").absolute() / program) if "/" in program else program
     if shutil.which(path, path=launch.env.get("PATH", "")):
         return ""
-    exists = "/" in program and Path(path).exists()
+    exists = "/" in program and (_closed_directory(launch) or Path(path).exists())
     return start_fault(launch, PermissionError() if exists else FileNotFoundError()).removeprefix("command: ")
 
 
