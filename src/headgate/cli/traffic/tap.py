@@ -88,7 +88,7 @@ def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
         if response.status != 200:
             *_, plural, _, sub = path.split("/")
             raise inspect_error(response, f"{plural}/{sub}", "get")
-        note("Showing live requests; press Ctrl-C to stop.")
+        note("Showing live HTTP requests, no TCP connections; press Ctrl-C to stop.")
         yield from (line for line in lines if line.strip())
     raise Unavailable("the API ended the stream")
 
