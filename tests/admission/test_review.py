@@ -192,6 +192,7 @@ FOREIGN = (
 METADATA: tuple[Mapping[str, Mapping[str, str]], ...] = (
     *({field: {key: value}} for field, key in FOREIGN for value in ("true", "enabled", "false", "disabled", "1-2")),
     {"labels": {"sidecar.istio.io/inject": "false", "headgate.dev/inject": "true"}},
+    {"annotations": {"openservicemesh.io/inbound-port-exclusion-list": "9090"}},
     {"labels": {"headgate.dev/injects": "true"}, "annotations": {"linkerd.io/inject": "disabled"}},
     {"annotations": {"headgate.dev/proxy-cpus": "1", "headgate.dev/inject": "true"}},
     {},

@@ -135,6 +135,30 @@ def test_the_injection_keys_of_other_meshes_name_headgates_key(tmp_path):
     assert annotation.endswith('to keep headgate\'s sidecar away, write the label headgate.dev/inject: "false"')
 
 
+def test_the_settings_of_another_meshs_sidecars_name_what_replaces_them(tmp_path):
+    osm = "openservicemesh.io"
+    inbound, outbound = f"{osm}/inbound-port-exclusion-list", f"{osm}/outbound-port-exclusion-list"
+    ranges = f"{osm}/outbound-ip-range-exclusion-list"
+    app = container(command=["app"])
+    moved = {inbound: "9090", "headgate.dev/excluded-inbound-ports": "9090", "headgate.dev/inject": "true"}
+    texts = lines(
+        write(
+            tmp_path,
+            namespace("shop", annotations={f"{osm}/metrics": "enabled"}),
+            pod("a", containers=[app], metadata={"annotations": {inbound: "9090", outbound: "587"}}),
+            pod("b", containers=[app], metadata={"annotations": {ranges: "10.0.0.0/8", "headgate.dev/inject": "true"}}),
+            pod("c", containers=[app], metadata={"annotations": moved}),
+        )
+    )
+    unread = "headgate does not read this key"
+    assert [text.removeprefix("Pod default/").partition(" (")[0].partition(": conn")[0] for text in texts] == [
+        f"Namespace shop: metadata.annotations.{osm}/metrics: {unread}; all proxies report metrics without it",
+        f"a: metadata.annotations.{inbound}: {unread}; write the annotation headgate.dev/excluded-inbound-ports of the pods",
+        f"a: metadata.annotations.{outbound}: {unread}; no annotation replaces it",
+        f"b: metadata.annotations.{ranges}: {unread}; no annotation replaces it",
+    ]
+
+
 def test_the_hints_about_other_meshes_lead_to_sections_of_the_guide(tmp_path):
     guide = (Path(__file__).parents[2] / "docs" / "tasks" / "migration.md").read_text()
     for group in ("config.openservicemesh.io", "networking.istio.io", "linkerd.io"):

@@ -1,10 +1,10 @@
-"""What other meshes read and headgate does not: their kinds, and the keys by which they inject sidecars."""
+"""What other meshes read and headgate does not: their kinds, and the keys of their sidecars."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.errors import Cause
-from headgate.resources.core.pod_metadata import INJECT, NOT_INJECTED
+from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, INJECT, NOT_INJECTED
 from headgate.resources.meta import Object, part
 from headgate.resources.pod_templates import pod_template, template_path
 
@@ -16,6 +16,19 @@ _KEYS = (
     "openservicemesh.io/sidecar-injection",
     "sidecar.istio.io/inject",
 )
+
+
+_OUTBOUND = (
+    "no annotation replaces it: connections to addresses outside the mesh pass as the application sends them, except with "
+    "--outbound refuse"
+)
+_SETTINGS = {
+    "openservicemesh.io/inbound-port-exclusion-list": f"write the annotation {EXCLUDED_PORTS} of the pods",
+    "openservicemesh.io/outbound-port-exclusion-list": _OUTBOUND,
+    "openservicemesh.io/outbound-ip-range-exclusion-list": _OUTBOUND,
+    "openservicemesh.io/metrics": "all proxies report metrics without it (docs/tasks/prometheus.md)",
+}
+"""Annotations with settings of another mesh's sidecars, with what replaces each."""
 
 
 class _Mesh(NamedTuple):
@@ -48,15 +61,19 @@ def foreign_hint(group: str) -> str:
 
 
 def foreign_keys(obj: Object, *, injected: bool = False) -> Iterator[Cause]:
-    """Yield a warning for each injection key of another mesh on a Namespace, a Pod, or a workload's pod template.
+    """Yield a warning for each key of another mesh's sidecars on a Namespace, a Pod, or a workload's pod template.
 
-    There are no warnings if headgate's own key is set there too, nor for a key that requests a sidecar at a pod that gets
-    headgate's (`injected`).
+    There are no warnings about injection if headgate's own key is set there too, nor for a key that requests a sidecar at a pod
+    that gets headgate's (`injected`).
     """
     path = template_path(obj)
     metadata, where = (
         (part(pod_template(obj), "metadata"), f"{path}.metadata") if path else (part(obj, "metadata"), "metadata")
     )
+    annotations = part(metadata, "annotations")
+    for key, advice in _SETTINGS.items():
+        if key in annotations and not (EXCLUDED_PORTS in advice and EXCLUDED_PORTS in annotations):
+            yield Cause(f"{where}.annotations.{key}", f"headgate does not read this key; {advice}")
     if any(INJECT in part(metadata, field) for field in ("labels", "annotations")):
         return
     for field in ("labels", "annotations"):
