@@ -183,6 +183,16 @@ def test_kinds_without_effect_are_notes_and_network_policies_are_warnings(run: R
     assert ran.code == 0
 
 
+def test_files_with_objects_of_another_mesh_alone_are_checked(run: Run, tmp_path: Path) -> None:
+    """As `kubectl get -o yaml` writes them."""
+    retry = "{apiVersion: policy.openservicemesh.io/v1alpha1, kind: Retry, metadata: {name: a}}"
+    (tmp_path / "osm.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n  - {retry}\n")
+    ran = run("check", "osm.yaml")
+    assert ran.code == 0
+    assert "1 object of the kind Retry (policy.openservicemesh.io/v1alpha1) has no effect" in ran.out
+    assert "its retries do not happen" in ran.out
+
+
 def test_each_kind_of_another_mesh_is_a_warning_and_its_injection_key_a_note(run: Run, tmp_path: Path) -> None:
     policies = "apiVersion: policy.openservicemesh.io/v1alpha1\nkind: Egress\nmetadata: {{name: {}}}\n---\n"
     label = "openservicemesh.io/monitored-by"

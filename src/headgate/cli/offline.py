@@ -40,7 +40,7 @@ class CompiledFiles(NamedTuple):
 def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> CompiledFiles:
     """Read and compile files. Raises HeadgateError when they have no objects, BadParameter for a missing path."""
     manifests = read(check_paths(paths))
-    if not manifests.objects and not manifests.problems:
+    if not (manifests.objects or manifests.left_out or manifests.problems):
         named = ", ".join(map(str, paths))
         raise HeadgateError(f"found no objects in {named}; manifests are files with the suffix .yaml, .yml or .json")
     return compile_manifests(manifests, settings)

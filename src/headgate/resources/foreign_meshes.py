@@ -42,7 +42,10 @@ _DENIALS = "requests that it denies may be allowed"
 _ROUTING = "routes, retries and limits that it sets do not apply"
 _GROUPS = {
     "config.openservicemesh.io": (_OSM, f"{_DENIALS}, and other settings of the mesh do not apply"),
-    "policy.openservicemesh.io": (_OSM, "callers, destinations and connections that it restricts are not restricted"),
+    "policy.openservicemesh.io": (
+        _OSM,
+        "callers, destinations and connections that it restricts are not restricted, and its retries do not happen",
+    ),
     "security.istio.io": (_ISTIO, f"{_DENIALS}, and mutual TLS that it requires is not enforced"),
     "networking.istio.io": (_ISTIO, f"{_ROUTING}, nor does TLS"),
     "extensions.istio.io": (_ISTIO, "filters that it adds do not run, and requests that those deny may be allowed"),
