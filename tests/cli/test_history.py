@@ -10,12 +10,15 @@ from headgate.cli.inspect_client import InspectClient
 from headgate.errors import NotFound
 from headgate.resources.inspect import ObjectName
 from headgate.resources.meta import Key
-from headgate.resources.revisions import ChangedField, ObjectChange, Revision, RevisionList
+from headgate.resources.revisions import ChangedField, ObjectChange, ObjectWrite, Revision, RevisionList
 
 TIME = "2026-01-31T12:00:00Z"
 WEIGHT = ChangedField(path="spec.backends[v1].weight", before=90, after=50)
 LABEL = ChangedField(path="metadata.labels.team", after="shop")
 GONE = ChangedField(path="spec.matches", before=[{"name": "beta"}])
+
+FIRST = "2026-01-31T11:58:00Z"
+STEPS = tuple(ObjectWrite(write_time=time, fields=(WEIGHT,)) for time in ("2026-01-31T11:59:00Z", TIME))
 
 
 def change(action: Any, *fields: ChangedField, name: str = "website", by: str = "helm", **more: Any) -> ObjectChange:
@@ -41,6 +44,7 @@ REVISIONS = (
     revision(3, change("Created"), change("Deleted", name="old", by="")),
     revision(4, change("Changed", WEIGHT, writes=7, by="headgate-rollout"), reason="ControllerWrote"),
     revision(5, change("Deleted", by=""), reason="NotRecorded"),
+    revision(6, change("Created", WEIGHT, writes=3, first_write_time=FIRST, steps=STEPS), reason="ControllerWrote"),
 )
 
 
@@ -83,6 +87,7 @@ def test_the_list_has_a_line_for_each_revision(client: Client, run: Callable[...
         f"3 {TIME} helm trafficsplit/website and 1 other object: 1 created, 1 deleted{none}",
         f"4 {TIME} headgate-rollout trafficsplit/website spec.backends[v1].weight 90 -> 50 in 7 writes{none}",
         f"5 {TIME} - trafficsplit/website deleted (while headgate did not record){none}",
+        f"6 {TIME} helm trafficsplit/website created in 3 writes since {FIRST}{none}",
     ]
     assert "2 older revisions not shown; --limit 0 lists all" in done.err
     assert client.queries == [("default", {"newest": "30"})]
@@ -104,6 +109,19 @@ def test_a_revision_has_its_fields_and_its_effect(client: Client, run: Callable[
     assert "no control plane recorded these changes" in missed
     assert f"deleted, by an unknown client at {TIME}" in missed
     assert run("history", "9").code == 1
+
+
+def test_a_combined_revision_has_the_time_of_each_write(client: Client, run: Callable[..., Ran]) -> None:
+    assert run("history", "6").out.splitlines()[2:10] == [
+        f"trafficsplit/website in default created by helm from {FIRST} to {TIME}, 3 writes",
+        "  spec.backends[v1].weight: 90 -> 50",
+        "  writes, oldest first (the newest 2 of 3)",
+        "  2026-01-31T11:59:00Z",
+        "    spec.backends[v1].weight: 90 -> 50",
+        f"  {TIME}",
+        "    spec.backends[v1].weight: 90 -> 50",
+        "",
+    ]
 
 
 def test_an_object_and_all_namespaces_can_be_selected(client: Client, run: Callable[..., Ran]) -> None:

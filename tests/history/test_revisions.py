@@ -3,13 +3,22 @@
 import itertools
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.history.objects import TIME, contents, owned, records, website_split
 from tests.make.objects import service
 
 from headgate.history.records import Record
-from headgate.history.revisions import Log, RecordedChange, RecordedRevision, changes_between, with_controllers
+from headgate.history.revisions import (
+    MOST_EARLIER,
+    MOST_EARLIER_BYTES,
+    Log,
+    RecordedChange,
+    RecordedRevision,
+    changes_between,
+    with_controllers,
+)
 from headgate.resources.meta import Key, epoch_seconds
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
@@ -61,12 +70,27 @@ def test_repeated_writes_of_a_controller_to_its_object_are_its_own() -> None:
 def test_later_writes_of_controllers_are_added_to_their_last_revision() -> None:
     keys = SERVICE.key("default", "a"), SERVICE.key("default", "b")
     last = RecordedRevision(
-        number=4, time=TIME, reason="ControllerWrote", changes=(RecordedChange(key=keys[0], content=b"1"),)
+        number=4, time=TIME, reason="ControllerWrote", changes=(RecordedChange(key=keys[0], content=b"1", time=TIME),)
     )
     more = (RecordedChange(key=keys[0], content=b"2"), RecordedChange(key=keys[1], content=b"3"))
     found = with_controllers(last, more, LATER)
     assert (found.number, found.time) == (4, LATER)
     assert [(change.content, change.writes) for change in found.changes] == [(b"2", 2), (b"3", 1)]
+    assert [(change.first_time, len(change.earlier)) for change in found.changes] == [(TIME, 1), ("", 0)]
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"), [(1, MOST_EARLIER), (MOST_EARLIER_BYTES // 4, 4), (MOST_EARLIER_BYTES + 1, 0)]
+)
+def test_the_kept_writes_of_a_combined_revision_are_limited(size: int, kept: int) -> None:
+    """A controller that writes all the time takes no more memory than the limits; the time of the first write stays."""
+    revision = RecordedRevision(number=4, time=TIME, reason="ControllerWrote")
+    for number in range(100):
+        write = RecordedChange(key=WEBSITE, content=b"%d" % (number % 10) * size, time=f"at {number}")
+        revision = with_controllers(revision, [write], LATER)
+    (change,) = revision.changes
+    assert [write.time for write in change.earlier] == [f"at {number}" for number in range(99 - kept, 99)]
+    assert (change.writes, change.first_time, change.time) == (100, "at 0", "at 99")
 
 
 def test_a_log_has_the_objects_at_each_kept_revision() -> None:

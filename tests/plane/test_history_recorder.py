@@ -234,13 +234,18 @@ async def test_the_steps_of_a_rollout_share_a_revision_until_a_user_writes(store
     async with running(store, None) as mesh:
         owner = await store.get(SERVICE.key("default", "website-v1"))
         owners = [controller_reference(owner)]
-        for weight in (100, 90, 50):
-            await mesh.write(website_split("owned", weight, by="headgate-rollout", time=now(), ownerReferences=owners))
+        times = [f"2026-01-31T12:00:{second}Z" for second in (10, 20, 30)]
+        for weight, time in zip((100, 90, 50), times, strict=True):
+            await mesh.write(website_split("owned", weight, by="headgate-rollout", time=time, ownerReferences=owners))
         await mesh.write(website_split(weight=1))
         await mesh.write(website_split("owned", 0, by="headgate-rollout", time=now(), ownerReferences=owners))
         reasons = [reason for reason, _ in written(mesh.log)]
         assert reasons == ["RecordingStarted", "ControllerWrote", "Written", "ControllerWrote"]
-        assert mesh.log.revisions[1].changes[0].writes == 3
+        (change,) = history.revision(mesh.live_state, 2, "default").changes
+        assert (change.action, change.writes, change.first_write_time) == ("Created", 3, times[0])
+        assert [step.write_time for step in change.steps] == times
+        weights = [field for step in change.steps[1:] for field in step.fields if "website-v1" in field.path]
+        assert [(field.before, field.after) for field in weights] == [(100, 90), (90, 50)]
 
 
 async def test_a_restart_continues_the_history(store: MemoryStore, storage: Storage) -> None:

@@ -136,12 +136,14 @@ def _changes(revision: Revision, *, across: bool) -> str:
 
 
 def _fields_in_short(change: ObjectChange) -> str:
+    writes = f" in {change.writes} writes" if change.writes > 1 else ""
+    if change.first_write_time:
+        writes += f" since {change.first_write_time}"
     if change.action != "Changed" or not change.fields:
-        return change.action.lower()
+        return f"{change.action.lower()}{writes}"
     first = change.fields[0]
     text = f"{first.path} {_short(first.before)} -> {_short(first.after)}"
     more = f" and {pluralize(len(change.fields) - 1, 'more field')}" if len(change.fields) > 1 else ""
-    writes = f" in {change.writes} writes" if change.writes > 1 else ""
     return f"{text}{more}{writes}"
 
 
@@ -175,17 +177,29 @@ def _details(revision: Revision) -> Iterator[str]:
     for change in revision.changes:
         writer = f" by {change.by}" if change.by else ", by an unknown client"
         writes = f", {change.writes} writes" if change.writes > 1 else ""
+        time = f"from {change.first_write_time} to" if change.first_write_time else "at"
         yield ""
-        yield f"{display_name(change.object, across=True)} {change.action.lower()}{writer} at {change.write_time}{writes}"
+        yield f"{display_name(change.object, across=True)} {change.action.lower()}{writer} {time} {change.write_time}{writes}"
         if change.owner or change.file:
             place = f"{change.file}:{change.line}" if change.file else ""
             owner = f"{change.owner.kind} {change.owner.name}" if change.owner else ""
             yield f"  cause: {': '.join(text for text in (place, owner) if text)}"
         yield from _fields(change.fields)
+        yield from _steps(change)
     if revision.reason != "RecordingStarted":
         yield ""
         yield "Effect on requests and access"
         yield from (f"  {line}" for line in revision.effect_messages or ("none",))
+
+
+def _steps(change: ObjectChange) -> Iterator[str]:
+    """Yield the combined writes of a controller with their times."""
+    if change.writes > 1 and change.steps:
+        count = len(change.steps)
+        yield f"  writes, oldest first{f' (the newest {count} of {change.writes})' if count < change.writes else ''}"
+    for step in change.steps:
+        yield f"  {step.write_time}"
+        yield from (f"  {line}" for line in _fields(step.fields))
 
 
 def _fields(fields: Sequence[ChangedField]) -> Iterator[str]:

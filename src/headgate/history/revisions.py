@@ -14,13 +14,25 @@ from headgate.resources.revisions import Reason
 SAME_SECOND_S = 2.0
 """The age of an entry in managedFields up to which it is of the newest write. Times of entries are in whole seconds."""
 
+MOST_EARLIER, MOST_EARLIER_BYTES = 32, 16 << 10
+"""How many earlier writes of a combined change are kept at most, and how many bytes of their contents."""
+
 Contents = Mapping[Key, bytes]
+
+
+class EarlierWrite(Value, frozen=True, kw_only=True):
+    """A write of a controller before the last one of a combined change: its time, its writer, and the content afterwards."""
+
+    time: str
+    by: str = ""
+    content: bytes | None = None
 
 
 class RecordedChange(Value, frozen=True, kw_only=True):
     """The change to an object: its content afterwards, None if it was deleted.
 
-    `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes. `owner`
+    `by` is the field manager of the last writer, empty if it is unknown. `writes` is the number of combined changes. `first_time`
+    is the time of the first of them, and `earlier` has the newest of those before the last one. `owner`
     is the controller that owns the object, such as `Canary website`. `position` is the `FILE:LINE` of the manifest that the
     change came from, that of the owner if the controller made the change; empty if it did not come from a file.
     """
@@ -30,8 +42,15 @@ class RecordedChange(Value, frozen=True, kw_only=True):
     by: str = ""
     time: str = ""
     writes: int = 1
+    first_time: str = ""
+    earlier: tuple[EarlierWrite, ...] = ()
     owner: str = ""
     position: str = ""
+
+    @property
+    def every_write(self) -> tuple[EarlierWrite, ...]:
+        """The kept writes with the last one, oldest first."""
+        return (*self.earlier, EarlierWrite(time=self.time, by=self.by, content=self.content))
 
 
 class RecordedRevision(Value, frozen=True, kw_only=True):
@@ -158,10 +177,32 @@ def _writer(old: Record | None, new: Record | None, seconds: float) -> tuple[str
 def with_controllers(last: RecordedRevision, changes: Sequence[RecordedChange], time: str) -> RecordedRevision:
     """Return a revision by controllers that also has their next changes, with one change for each object.
 
-    So the steps of a rollout do not push the revisions of users out of the history.
+    So the steps of a rollout do not push the revisions of users out of the history. Each step keeps its time and content.
     """
     by_key = {change.key: change for change in last.changes}
     for change in changes:
         before = by_key.get(change.key)
-        by_key[change.key] = structs.replace(change, writes=change.writes + (before.writes if before else 0))
+        by_key[change.key] = _combined(before, change) if before else change
     return structs.replace(last, time=time, changes=tuple(by_key[key] for key in sorted(by_key)))
+
+
+def _combined(before: RecordedChange, change: RecordedChange) -> RecordedChange:
+    """Return two changes to an object as one."""
+    return structs.replace(
+        change,
+        writes=before.writes + change.writes,
+        first_time=before.first_time or before.time,
+        earlier=_newest(before.every_write),
+    )
+
+
+def _newest(writes: Sequence[EarlierWrite]) -> tuple[EarlierWrite, ...]:
+    """Return the newest writes within the limits, oldest first."""
+    kept: list[EarlierWrite] = []
+    size = 0
+    for write in reversed(writes[-MOST_EARLIER:]):
+        size += len(write.content or b"")
+        if size > MOST_EARLIER_BYTES:
+            break
+        kept.append(write)
+    return tuple(reversed(kept))

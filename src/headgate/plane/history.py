@@ -1,6 +1,6 @@
 """Answers about the history of the mesh: its revisions, the way back to one, and the route of a request in it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headgate.compiler.explain_request import explain_request
@@ -135,12 +135,26 @@ def _change(change: RecordedChange, before: bytes | None) -> answers.ObjectChang
         action=action,
         by=change.by,
         write_time=change.time or None,
+        first_write_time=change.first_time or None,
         writes=change.writes,
+        steps=tuple(_writes(change, before)),
         owner=answers.ChangeOwner(kind=kind, name=name) if name else None,
         file=change.position.rpartition(":")[0],
         line=int(change.position.rpartition(":")[2] or 0),
         fields=differences(before, change.content),
     )
+
+
+def _writes(change: RecordedChange, before: bytes | None) -> Iterator[answers.ObjectWrite]:
+    """Yield the kept writes of a combined change whose fields are known: those after a kept write or the first one."""
+    if change.writes == 1:
+        return
+    writes = change.every_write
+    if len(writes) < change.writes:
+        before, writes = writes[0].content, writes[1:]
+    for write in writes:
+        yield answers.ObjectWrite(write_time=write.time, by=write.by, fields=differences(before, write.content))
+        before = write.content
 
 
 def _step(step: Restoration) -> answers.RestorationStep:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from headgate.errors import NotFound
 from headgate.history.records import object_in
-from headgate.history.revisions import Log
+from headgate.history.revisions import Log, RecordedRevision
 from headgate.kinds import SPLIT as SPLIT_GROUP
 from headgate.kinds import names_of
 from headgate.latest import Latest
@@ -133,9 +133,7 @@ def _weight_changes(log: Log, service: Ref, settings: Settings) -> Iterator[Weig
     steps: list[tuple[int, str | None, Iterable[tuple[Key, bytes | None]]]] = [
         (log.base_number, None, log.base.items())
     ]
-    steps += [
-        (step.number, step.time, [(change.key, change.content) for change in step.changes]) for step in log.revisions
-    ]
+    steps += [timed for step in log.revisions for timed in _timed_contents(step)]
     for number, time, contents in steps:
         for key, content in contents:
             if (key.group, key.kind, key.namespace) != (SPLIT_GROUP, SPLIT, service.namespace):
@@ -144,6 +142,16 @@ def _weight_changes(log: Log, service: Ref, settings: Settings) -> Iterator[Weig
             if weights != last.get(key, ()):
                 last[key] = weights
                 yield WeightChange(object=key, record_time=time, revision=number, backends=weights)
+
+
+def _timed_contents(step: RecordedRevision) -> Iterator[tuple[int, str, Iterable[tuple[Key, bytes | None]]]]:
+    """Yield the contents of a revision with their time; each write of a combined revision has its own."""
+    if step.reason != "ControllerWrote":
+        yield step.number, step.time, [(change.key, change.content) for change in step.changes]
+        return
+    writes = [(write.time, change.key, write.content) for change in step.changes for write in change.every_write]
+    for time, key, content in sorted(writes, key=lambda write: write[0]):
+        yield step.number, time, [(key, content)]
 
 
 def _weights_in(key: Key, content: bytes, service: Ref, settings: Settings) -> tuple[BackendWeight, ...]:

@@ -28,12 +28,21 @@ class ChangeOwner(Answer, frozen=True, kw_only=True):
     name: str
 
 
+class ObjectWrite(Answer, frozen=True, kw_only=True):
+    """One of the combined writes of a controller, with the fields that it changed."""
+
+    write_time: Time
+    by: str = ""
+    fields: tuple[ChangedField, ...] = ()
+
+
 class ObjectChange(Answer, frozen=True, kw_only=True):
     """The change to an object. `by` is the field manager of its writer, empty if it is unknown.
 
     `owner` is the controller that owns the object. `file` and `line` come from the manifest
     that the change came from, when `headgate up` applied it; those of the owner's manifest if the controller made the change.
-    `writes` is the number of writes; only those of controllers are combined. `Unchanged` means that the last of them
+    `writes` is the number of writes; only those of controllers are combined. `first_write_time` is the time of the first
+    of several, `write_time` that of the last, and `steps` has the newest of them, oldest first. `Unchanged` means that the last of them
     restored what was before the first.
     """
 
@@ -41,7 +50,9 @@ class ObjectChange(Answer, frozen=True, kw_only=True):
     action: Action
     by: str = ""
     write_time: Time = None
+    first_write_time: Time = None
     writes: int = 1
+    steps: tuple[ObjectWrite, ...] = ()
     owner: ChangeOwner | None = None
     file: str = ""
     line: int = 0

@@ -9,7 +9,7 @@ from tests.embedded_api import TOKEN, AsgiClient
 from tests.history.objects import contents
 from tests.make.objects import split
 
-from headgate.history.revisions import Log, RecordedChange, RecordedRevision
+from headgate.history.revisions import Log, RecordedChange, RecordedRevision, with_controllers
 from headgate.latest import Latest
 from headgate.plane.traffic_series import SeriesQuery, SeriesReader
 from headgate.resources.meta import Key, timestamp
@@ -49,7 +49,8 @@ class Mesh(FakeMesh):
 
         other = split("shop", {"web-v1": 1}, name="other")
         log = Log(0, contents(other), (revision(1, -60, 10), revision(2, 15, 50), revision(3, 90, None)))
-        self.series = SeriesReader(self.windows, objects, Latest[Log | None](log), DEFAULTS)
+        self.history = Latest[Log | None](log)
+        self.series = SeriesReader(self.windows, objects, self.history, DEFAULTS)
 
     def count(self, seconds: float, counted: dict[Flow, Counts]) -> None:
         self.now = START + seconds
@@ -172,6 +173,22 @@ async def test_weights_are_those_at_the_start_and_each_change_until_the_end(clie
         assert changes == expected
     assert series["weights"][0]["backends"][1] == {"service": "default/web-v2", "weight": 10}
     assert (await get(client, "service.web-v1?start=2027-01-15T08:00:00Z&end=2027-01-15T08:02:00Z"))["weights"] == []
+
+
+async def test_each_step_of_a_combined_revision_has_its_own_time(client: AsgiClient, mesh: Mesh) -> None:
+    """The steps of a Canary are one revision; a plot of its weights needs the time of each."""
+    mesh.count(0, {V1: requests(1)})
+    mesh.count(60, {})
+    key = TRAFFIC_SPLIT.key("default", "canary")
+    revision = RecordedRevision(number=1, time=timestamp(START - 60), reason="ControllerWrote")
+    for seconds, weight in ((-60, 10), (15, 25), (45, 50)):
+        changed = contents(split("web", {"web-v1": 100 - weight, "web-v2": weight}, name="canary"))[key]
+        change = RecordedChange(key=key, content=changed, time=timestamp(START + seconds))
+        revision = with_controllers(revision, [change], timestamp(START + seconds))
+    mesh.history.set(Log(0, {}, (revision,)))
+    series = await get(client, "service.web?start=2027-01-15T08:00:00Z&end=2027-01-15T08:01:00Z")
+    weights = [(change["recordTime"][11:19], change["backends"][1]["weight"]) for change in series["weights"]]
+    assert weights == [("07:59:00", 10), ("08:00:15", 25), ("08:00:45", 50)]
 
 
 async def test_a_series_can_start_with_the_epoch(client: AsgiClient, mesh: Mesh) -> None:
