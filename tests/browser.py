@@ -11,13 +11,11 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
-# The whole browser also paints its own interface, which is never shown: four tests of tests/dashboard/test_page_views.py take
-# 11.9 s of processor time with it, and 9.5 s with the headless shell.
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or ""
+CHROMIUM = shutil.which("chromium") or ""
 LAUNCH: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 """The parameters of Playwright's `launch`. Chromium's sandbox needs user namespaces, which root in a container has not."""
 
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium-headless-shell or chromium)")
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
 AXE = Path(__file__).parents[1] / "tools/page/node_modules/axe-core/axe.min.js"
 needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core (tools/check_page.py installs it with npm)")
 

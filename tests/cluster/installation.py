@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from tests.cluster.api_server import READY_S, KubeApiServer
@@ -72,3 +73,17 @@ def has_bundle(server: KubeApiServer, revision: str = "") -> bool:
     path = f"{REVISION_CONFIGURATIONS}{revision}" if revision else CONFIGURATION
     _, configuration = server.call("GET", path)
     return all("caBundle" in hook["clientConfig"] for hook in configuration["webhooks"])
+
+
+def converts(server: KubeApiServer) -> bool:
+    """Return whether the API server trusts the replica's conversion: it learns of the roots in definitions later than it stores them."""
+    split = {
+        "apiVersion": "split.smi-spec.io/v1alpha1",
+        "kind": "TrafficSplit",
+        "metadata": {"name": "converted", "namespace": "default"},
+        "spec": {"service": "converted", "backends": [{"service": "converted-v1", "weight": 1}]},
+    }
+    status, answer = server.call(
+        "POST", "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits?dryRun=All", split
+    )
+    return not (status == HTTPStatus.INTERNAL_SERVER_ERROR and "conversion webhook" in str(answer))
