@@ -167,8 +167,8 @@ async def effect_of_write(mesh: LivingMesh, key: Key, after: Object) -> str:
     """Return what the warning about a dry run of an update says: the effect, or the numbers of several."""
     stored = await mesh.store.get(key)
     written = {**stored, **after, "metadata": {**stored["metadata"], **after["metadata"]}}
-    found = await warnings_after_write(mesh.live_state, ReviewedWrite(stored, written, dry_run=True))
-    effect = next((text for text in found if text.startswith("effect on requests and access")), "")
+    warnings = await warnings_after_write(mesh.live_state, ReviewedWrite(stored, written, dry_run=True))
+    effect = next((text for text in warnings if text.startswith("effect on requests and access")), "")
     shown = effect.partition(": ")[2]
     return shown.partition(":")[0] if "; first: " in shown else shown
 

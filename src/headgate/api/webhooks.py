@@ -103,6 +103,17 @@ class WriteWarnings(Protocol):
     ) -> Awaitable[Sequence[str]]: ...
 
 
+async def no_warnings(
+    old: Object | None,  # noqa: ARG001 - of WriteWarnings
+    new: Object | None,  # noqa: ARG001
+    *,
+    dry_run: bool,  # noqa: ARG001
+    orphan: bool = False,  # noqa: ARG001
+) -> Sequence[str]:
+    """Return nothing: the WriteWarnings of a server without a control plane of its own."""
+    return ()
+
+
 class Reviews(NamedTuple):
     """What the webhooks review with: `check` validates objects, `warn` returns warnings about their meaning.
 

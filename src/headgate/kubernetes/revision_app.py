@@ -7,7 +7,7 @@ configurations of their proxies and explains their requests. It writes no status
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -22,7 +22,7 @@ from headgate.api.http_server import Server, drained, serve
 from headgate.api.request_body import LARGEST_BODY, read_body
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.status import ApiError
-from headgate.api.webhooks import Reviews, create_webhooks
+from headgate.api.webhooks import Reviews, create_webhooks, no_warnings
 from headgate.backoff import until_done
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.proxy_container import TRY_SOCKET
@@ -44,7 +44,6 @@ from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.renderings import EXPLAIN_PATH, RENDER_PATH, ConfigRenderer, ExplainRequest
 from headgate.plane.snapshot_view import SnapshotView
-from headgate.resources.meta import Object
 from headgate.resources.registry import CLUSTER_KINDS
 
 RESTORE_S = 10.0
@@ -72,7 +71,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             Reviews(
                 transparent_sidecars(options.mesh.sidecars, containers, limits=limits),
                 object_check(options.settings),
-                _no_warnings,
+                no_warnings,
                 lambda: SnapshotView(feed.snapshot.get() or Snapshot()),
             ),
             lambda: feed.snapshot.get() is not None,
@@ -98,16 +97,6 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         with listen(WEBHOOK_PORT) as listener:
             log.warning("replica %s of the revision %s serves now", options.pod, options.revision)
             await serve(server, listener)
-
-
-async def _no_warnings(
-    old: Object | None,  # noqa: ARG001 - of WriteWarnings
-    new: Object | None,  # noqa: ARG001
-    *,
-    dry_run: bool,  # noqa: ARG001
-    orphan: bool = False,  # noqa: ARG001
-) -> Sequence[str]:
-    return ()
 
 
 class _Answers:

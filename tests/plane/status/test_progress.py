@@ -170,6 +170,6 @@ def test_a_refused_resource_of_a_sidecar_is_a_finding_about_its_pod(type_url: Ty
 def test_a_split_without_its_root_is_valid_and_not_programmed() -> None:
     split = Key("split.smi-spec.io", "TrafficSplit", "default", "website")
     missing = Finding(about=split, reason=Reason.SERVICE_NOT_FOUND, field="spec.service", message="not found")
-    found = {item.type: item for item in conditions((missing,), Progress(), ())}
-    assert (found["Accepted"].status, found["Accepted"].message) == (True, "the split is valid")
-    assert (found["Programmed"].status, found["Programmed"].reason) == (False, "Invalid")
+    by_type = {item.type: item for item in conditions((missing,), Progress(), ())}
+    assert (by_type["Accepted"].status, by_type["Accepted"].message) == (True, "the split is valid")
+    assert (by_type["Programmed"].status, by_type["Programmed"].reason) == (False, "Invalid")

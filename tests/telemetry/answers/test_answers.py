@@ -339,7 +339,7 @@ def test_a_deleted_pod_still_counts_for_its_services() -> None:
 @pytest.mark.parametrize("kind", ["Pod", "Deployment", "ReplicaSet", "Namespace", "Node"])
 def test_a_client_whose_requests_reach_no_pod_has_their_number(kind: str) -> None:
     """It receives nothing, so its row would be empty. Failures of a pod count for that pod, and copies for nothing."""
-    found = answers(
+    traffic = answers(
         {
             flow(SHOP, NO_PEER): requests(0, 3),
             flow(SHOP, NO_PEER, "default/tcp"): Counts.of({UNREACHED: 2}),
@@ -350,12 +350,12 @@ def test_a_client_whose_requests_reach_no_pod_has_their_number(kind: str) -> Non
     )
     names = {"Pod": SHOP.pod.partition("/")[2], "ReplicaSet": "shop-5d8f", "Namespace": "default", "Node": "n1"}
     ref = Ref(kind, "" if kind in {"Namespace", "Node"} else "default", names.get(kind, "shop"))
-    row = found.one(ref)
+    row = traffic.one(ref)
     assert row
     assert row.unreached == 5
-    rows = {row.about: row.unreached for row in found.all(kind)}
+    rows = {row.about: row.unreached for row in traffic.all(kind)}
     assert rows == {about: 5 if about == ref else 0 for about in rows}
-    assert {row.unreached for row in found.all("Service")} == {0}
+    assert {row.unreached for row in traffic.all("Service")} == {0}
 
 
 def test_denied_requests_are_counted_separately() -> None:

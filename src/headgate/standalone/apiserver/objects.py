@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.api.request_body import check_depth
 from headgate.api.status import ApiError, apply_conflict, from_error, invalid
-from headgate.api.webhooks import ORPHAN, WriteWarnings
+from headgate.api.webhooks import ORPHAN, WriteWarnings, no_warnings
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
 from headgate.merge.server_side_apply import ApplyConflicts, tracked_apply
@@ -233,18 +233,8 @@ class Objects:
         return WriteResult(as_served(stored, target.served), texts, created=old is None)
 
 
-async def _no_warnings(
-    old: Object | None,  # noqa: ARG001 - of WriteWarnings
-    new: Object | None,  # noqa: ARG001
-    *,
-    dry_run: bool,  # noqa: ARG001
-    orphan: bool = False,  # noqa: ARG001
-) -> Sequence[str]:
-    return ()
-
-
 async def _without_warnings(key: Key, old: Object | None) -> WriteWarnings:  # noqa: ARG001 - of PrepareWarnings
-    return _no_warnings
+    return no_warnings
 
 
 @contextmanager
