@@ -132,6 +132,20 @@ def test_keys_walk_the_graph_and_select(graph: GraphPage) -> None:
     assert graph.page.evaluate("state.selected") == ""
 
 
+def test_keys_walk_beside_a_pointer_that_rests_on_a_node(graph: GraphPage) -> None:
+    graph.draw(meshes.bookstore())
+    graph.page.hover('[data-id="Service/people/bookthief"]')
+    assert "bookthief" in graph.panel()
+    graph.page.get_by_label("Only failing").focus()
+    graph.page.keyboard.press("Tab")
+    assert graph.focused() == "Service/people/bookbuyer"
+    assert "bookbuyer" in graph.panel()
+    graph.page.keyboard.press("Tab")
+    assert graph.focused() == ""  # the graph stays one stop of the Tab key
+    graph.page.hover('[data-id="Service/people/bookthief"]')
+    assert "bookthief" in graph.panel()  # the pointer moved: it counts again
+
+
 def test_pointing_at_a_line_shows_its_numbers(graph: GraphPage) -> None:
     graph.draw(meshes.splits(630, 370))
     graph.page.hover('g.label[data-id$="website-blue"]')

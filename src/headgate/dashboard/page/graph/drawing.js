@@ -30,7 +30,7 @@ export function Drawing({ model, selected, onSelect, onNeighborhood }) {
   const element = elementOf(model, current);
   const select = (/** @type {string} */ id) => onSelect(id, elementOf(model, id));
   const stage = layout
-    ? html`<${Stage} ...${{ model, layout, width, current, selected, setPointed, setFocused, select, arrange }} />`
+    ? html`<${Stage} ...${{ model, layout, width, current, focused, selected, setPointed, setFocused, select, arrange }} />`
     : html`<div class="graph-stage waiting">
         ${error ? html`<p class="state failed" role="alert">The graph can't be arranged: ${error}</p>` : html`<${Loading} what="the layout" />`}
       </div>`;

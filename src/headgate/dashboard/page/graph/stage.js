@@ -19,10 +19,10 @@ const LABEL =
   "Traffic graph. Arrow keys walk along the traffic and across it, Enter selects, plus and minus zoom, 0 shows everything.";
 
 /**
- * @param {{model: Model, layout: Layout, width: number, current: string, selected: string, setPointed: (id: string) => void,
+ * @param {{model: Model, layout: Layout, width: number, current: string, focused: string, selected: string, setPointed: (id: string) => void,
  *   setFocused: (id: string) => void, select: (id: string) => void, arrange: () => void}} properties
  */
-export function Stage({ model, layout, width, current, selected, setPointed, setFocused, select, arrange }) {
+export function Stage({ model, layout, width, current, focused, selected, setPointed, setFocused, select, arrange }) {
   const svg = useRef(/** @type {SVGSVGElement | null} */ (null));
   const group = useRef(/** @type {SVGGElement | null} */ (null));
   const viewport = useRef(/** @type {Viewport | undefined} */ (undefined));
@@ -55,6 +55,7 @@ export function Stage({ model, layout, width, current, selected, setPointed, set
   const onFocusIn = (/** @type {FocusEvent} */ event) => {
     const id = idOf(event);
     setFocused(id);
+    setPointed(""); // who walks by keys has a pointer that rests somewhere
     const place = placeOf(id, model, layout);
     if (place && !svg.current?.matches(":active")) viewport.current?.reveal(place);
   };
@@ -64,7 +65,7 @@ export function Stage({ model, layout, width, current, selected, setPointed, set
       onPointerOver=${(/** @type {PointerEvent} */ event) => event.buttons === 0 && setPointed(idOf(event))}
       onPointerLeave=${() => setPointed("")} onClick=${onClick}>
       <${Heads} />
-      <g ref=${group}><${Elements} ...${{ model, layout, current, selected, first: order[0] ?? "" }} /></g>
+      <g ref=${group}><${Elements} ...${{ model, layout, current, focused, selected, first: order[0] ?? "" }} /></g>
     </svg>
     <div class="graph-controls" role="group" aria-label="View of the graph">
       <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick=${zoomIn}>+</button>
@@ -122,10 +123,10 @@ function leastScale(width) {
 }
 
 /**
- * @param {{model: Model, layout: Layout, current: string, selected: string, first: string}} properties `first` is the node that
- *   the Tab key reaches, unless a node or a line is current
+ * @param {{model: Model, layout: Layout, current: string, focused: string, selected: string, first: string}} properties `first` is
+ *   the node that the Tab key reaches, unless a node or a line is focused or selected
  */
-function Elements({ model, layout, current, selected, first }) {
+function Elements({ model, layout, current, focused, selected, first }) {
   const paths = useMemo(() => routes(model, layout), [model, layout]);
   const changes = useWeightChanges(model);
   const labels = useMemo(() => shownLabels(model, current), [model, current]);
@@ -133,7 +134,7 @@ function Elements({ model, layout, current, selected, first }) {
     const sizes = labels.map((link) => ({ id: link.id, ...labelOf(link, changes.get(link.id)) }));
     return placeLabels(sizes, paths, layout);
   }, [labels, paths, changes]);
-  const reachable = current && (layout.nodes[current] || paths.has(current)) ? current : first;
+  const reachable = [focused, selected].find((id) => layout.nodes[id] || paths.has(id)) ?? first;
   const near = useMemo(() => new Set(peers(model, current)), [model, current]);
   return html`
     ${Object.entries(layout.boxes).map(([name, place]) => html`<${Box} key=${name} name=${name} place=${place} />`)}
