@@ -42,6 +42,10 @@ def main() -> int:
     """Build and check a release; return the exit code."""
     try:
         version = released_version(ROOT)
+        if not program("buildah"):
+            print(
+                "release: no buildah, so the release gets no image: docs/tasks/image.md has other ways", file=sys.stderr
+            )
         with tempfile.TemporaryDirectory() as scratch:
             tree = checked_out(Path(scratch))
             archives = build(tree, version)
@@ -170,7 +174,6 @@ def image(tree: Path, version: str) -> Iterator[Path]:
     """Build the image, and yield its OCI layout as one tar archive; nothing where buildah does not exist."""
     buildah = program("buildah")
     if not buildah:
-        print("release: no buildah, so no image is built", file=sys.stderr)
         return
     path, tag = DIST / f"headgate-{version}.oci.tar", f"localhost/headgate:{version}"
     values = ((name, os.environ.get(name)) for name in ("BASE", "DEBIAN"))
@@ -193,9 +196,14 @@ def check(environment: Path, tree: Path, scratch: Path) -> None:
             code, deadline = NOT_RUNNING, time.monotonic() + START_S
             while code == NOT_RUNNING and running.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.2)
-                code = subprocess.run([headgate, *READY, "--state", state], check=False, cwd=scratch).returncode
+                ready = subprocess.run(
+                    [headgate, *READY, "--state", state], check=False, cwd=scratch, stderr=subprocess.PIPE
+                )
+                code = ready.returncode
             if code:
-                raise Unfit(f"`headgate {' '.join(READY)}` ended with exit code {code}")
+                raise Unfit(
+                    f"`headgate {' '.join(READY)}` ended with exit code {code}: {ready.stderr.decode().strip()}"
+                )
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(STOP_S)

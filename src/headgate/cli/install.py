@@ -140,9 +140,14 @@ async def apply_installation(client: Client, values: Values, mesh: MeshOptions, 
     await wait_ready(client, installer, patience)
     await _migrate(installer, objects, patience)
     for name in unlabeled:
+        effect = (
+            "its pods get no sidecar"
+            if name in mesh.namespaces
+            else "its new pods wait for headgate, which ignores them"
+        )
         note(
-            f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
-            f" sidecar; run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
+            f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select namespaces, so {effect};"
+            f" run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
         )
 
 
@@ -238,8 +243,9 @@ async def _uninstall(client: Client, *, force: bool, patience: float) -> None:
         every = (*all_manifests(await installer.budget_version()), *chain.from_iterable(of_revisions))
         if pods and not force and await installer.has_any(every):
             raise HeadgateError(
-                f"{remaining} Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain"
-                " pod/NAME` names, and restart the pods; or add --force"
+                f"{remaining} First delete their TrafficTargets, XAuthorizationPolicies and TLSConfigs, because pods with a"
+                " sidecar deny callers without one. Then remove the label headgate.dev/inject from their namespaces, or what"
+                " else `headgate explain pod/NAME` names, and restart the pods; or add --force"
             )
         is_installed = await installer.has_any(every) or bool(await installer.terminating(every))
         await name_objects(client, every, confirmed=force)

@@ -280,6 +280,9 @@ async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: KubeApiServ
     """Kubernetes 1.20 does not write the label that the webhooks select; a namespace in deletion accepts no objects."""
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "labeled", "labels": {NAMESPACE_NAME: "labeled"}}})
     cluster.make("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {NAMESPACE_NAME: "labeled"}}})
-    assert await installer.check_options(MeshOptions(namespaces=("labeled", "other"))) == ["other"]
+    assert await installer.check_options(MeshOptions(namespaces=("labeled", "other"))) == ["other", "kube-system"]
+    labels = {"metadata": {"labels": {NAMESPACE_NAME: "kube-system"}}}
+    cluster.call("PATCH", "/api/v1/namespaces/kube-system", labels, content_type=MERGE)
+    assert await installer.check_options(MeshOptions()) == []
     with pytest.raises(HeadgateError, match=r"the namespace missing does not exist; create it"):
         await installer.check_options(MeshOptions(namespaces=("missing",)))

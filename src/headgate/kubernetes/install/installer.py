@@ -216,13 +216,14 @@ class Installer:
         return lines
 
     async def check_options(self, mesh: MeshOptions) -> Sequence[str]:
-        """Return the namespaces without the label that the webhooks select.
+        """Return the namespaces without the label that the webhooks select: those of the mesh, and `kube-system`.
 
-        Raises HeadgateError if a namespace does not exist, or if another server serves a group that headgate should serve.
+        Kubernetes 1.20 writes no such labels. Raises HeadgateError if a namespace does not exist, or if another server serves
+        a group that headgate should serve.
         """
         await self._check_requested_groups(mesh)
         unlabeled = []
-        for name in mesh.namespaces:
+        for name in (*mesh.namespaces, "kube-system"):
             try:
                 namespace = await self._client.get(f"/api/v1/namespaces/{name}")
             except NotFound:
