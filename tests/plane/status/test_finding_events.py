@@ -17,12 +17,14 @@ EMPTY = Finding(about=ABOUT, reason=Reason.NO_READY_ENDPOINTS, field="spec.backe
 
 
 class Setting:
-    """FindingEvents over a store, with a clock that tests set."""
+    """FindingEvents over a store, with a clock that tests set. With `is_current` the newest objects cause each finding."""
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.is_current = True
         self.store = MemoryStore()
-        self.finding_events = FindingEvents(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
+        events = EventRecorder(self.store, "headgate")
+        self.finding_events = FindingEvents(self.store, events, lambda _: self.is_current, clock=lambda: self.time)
 
     async def delayed(self, *backends: str) -> bool:
         return EMPTY in await self.finding_events.delayed(ABOUT, written_split(*backends), [EMPTY])
@@ -57,6 +59,19 @@ async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployme
 ) -> None:
     assert await setting.delayed("v1", "v2")
     setting.time = SOON_S + 1
+    assert not await setting.delayed("v1", "v2")
+
+
+async def test_an_event_is_delayed_while_the_endpoint_of_a_ready_pod_is_not_observed(setting: Setting) -> None:
+    """A busy control plane compiles and observes it seconds later."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    website = pod("v2", labels={"app": "v2"}, status={"phase": "Running", "conditions": [ready]})
+    await setting.store.create(website)
+    await setting.store.update(website, subresource="status")
+    setting.is_current = False
+    for setting.time in (0, SOON_S + 1, MAX_START_S - 1):
+        assert await setting.delayed("v1", "v2")
+    setting.is_current = True
     assert not await setting.delayed("v1", "v2")
 
 

@@ -24,7 +24,7 @@ from headgate.plane import proxy_status
 from headgate.plane.expected_proxies import HostProxies
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
-from headgate.plane.status import slices, takeover, work_queue, writer
+from headgate.plane.status import finding_events, slices, takeover, work_queue, writer
 from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.decode import check
 from headgate.resources.meta import Object
@@ -194,16 +194,16 @@ async def successor(rig: StatusRig) -> AsyncIterator[StatusRig]:
 
 async def test_a_new_process_changes_no_status_while_proxies_reconnect(successor: StatusRig) -> None:
     version, computed = (await successor.store.get(OTHER))["metadata"]["resourceVersion"], successor.status.computed
-    await until_computed(computed, 1)
+    await until_computed(computed, OTHER, 1)
     await successor.connect(GATEWAY.id, SIDECAR)
-    await until_computed(computed, 2)
+    await until_computed(computed, OTHER, 2)
     assert (await successor.store.get(OTHER))["metadata"]["resourceVersion"] == version
 
 
-async def until_computed(computed: Mapping[Key, int], times: int) -> None:
-    """Wait until the status of `OTHER` has been computed this many times."""
+async def until_computed(computed: Mapping[Key, int], key: Key, times: int) -> None:
+    """Wait until the status of an object has been computed this many times."""
     async with asyncio.timeout(DEADLINE_S):
-        while computed[OTHER] < times:
+        while computed[key] < times:
             await asyncio.sleep(0.01)
 
 
@@ -284,6 +284,23 @@ async def test_findings_of_the_host_cause_one_event_and_one_when_they_are_resolv
     assert rig.status.computed[OTHER] == computed
 
 
+async def test_a_backend_that_got_endpoints_since_the_observation_causes_no_event(
+    rig: StatusRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next observation waits for a proxy that has not answered."""
+    monkeypatch.setattr(finding_events, "SOON_S", 3600.0)
+    service, ready = backed_service("v2", ("", "10.1.0.2"), selector={"app": "v2"})
+    await rig.write(service, {**ready, "endpoints": []})
+    rig.take()
+    await rig.programmed(WEB, lambda status: "NoReadyEndpoints" in str(status))
+    monkeypatch.setattr(writer, "ANSWER_QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(writer, "MAX_WAIT_SECONDS", 3600.0)
+    await rig.write(ready)
+    monkeypatch.setattr(finding_events, "SOON_S", 0.0)
+    await until_computed(rig.status.computed, WEB, rig.status.computed[WEB] + 2)
+    assert not await rig.events("web", "NoReadyEndpoints")
+
+
 async def test_the_status_of_an_unaffected_object_is_not_computed(rig: StatusRig) -> None:
     """One weight changes, and every proxy acknowledges the change."""
     computed = rig.status.computed[OTHER]
@@ -358,7 +375,7 @@ async def test_a_proxy_that_reconnects_soon_changes_no_status(rig: StatusRig) ->
     rig.take(GATEWAY.id)
     await rig.programmed(WEB, says(ONE, 2))  # so the writer has seen that the stream has ended
     await rig.connect(SIDECAR)
-    await until_computed(rig.status.computed, computed + 1)
+    await until_computed(rig.status.computed, OTHER, computed + 1)
     await rig.programmed(WEB, says(ALL, 2))
     assert (await rig.store.get(OTHER))["metadata"]["resourceVersion"] == version
 

@@ -41,11 +41,22 @@ class _Announced(NamedTuple):
 
 
 class FindingEvents:
-    """Stores the last findings about each object, and writes Events about new and resolved findings."""
+    """Stores the last findings about each object, and writes Events about new and resolved findings.
 
-    def __init__(self, store: Reader, events: Events, *, clock: Callable[[], float] = time.monotonic) -> None:
+    `is_current` tells a finding of the newest objects from one that the next observation may not have any more.
+    """
+
+    def __init__(
+        self,
+        store: Reader,
+        events: Events,
+        is_current: Callable[[Finding], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._events = events
+        self._is_current = is_current
         self._clock = clock
         self._announced: dict[Key, _Announced] = {}
         self._since: dict[tuple[Key, Finding], float] = {}
@@ -119,7 +130,9 @@ class FindingEvents:
             pods = [] if age < SOON_S else (await self._store.list("", POD.kind, namespace)).items
         except StoreError:  # refused, for example: the Event waits; the status, which is not about pods, must not
             return True
-        return age < SOON_S or any(_is_pod_starting(pod) for pod in pods if labels.items() <= labels_of(pod).items())
+        selected = (pod for pod in pods if labels.items() <= labels_of(pod).items())
+        # On a busy machine, a pod may have been ready for seconds before the endpoints are compiled and observed.
+        return age < SOON_S or any(_is_pod_starting(pod) for pod in selected) or not self._is_current(finding)
 
     async def _selector(self, obj: Object, finding: Finding) -> tuple[str, Mapping[str, str]]:
         """Return the namespace and the selector of the Service that a finding is about; empty if it has no selector."""

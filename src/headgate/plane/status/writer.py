@@ -121,7 +121,7 @@ class StatusWriter:
         self._ports = ports
         self._loop = loop
         self._fleet = fleet
-        self._finding_events = FindingEvents(ports.objects, ports.events)
+        self._finding_events = FindingEvents(ports.objects, ports.events, self._is_current)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()
@@ -255,6 +255,13 @@ class StatusWriter:
         ):
             findings[finding.about] += (finding,)
         return findings
+
+    def _is_current(self, finding: Finding) -> bool:
+        """Return whether the newest objects are compiled and have a finding. An observation that waits for proxies is older."""
+        compiled, snapshot = self._loop.compiled.get(), self._feed.snapshot.get()
+        if compiled is None or snapshot is None or compiled.revision != snapshot.revision:
+            return False
+        return finding in compiled.report.findings_of.get(finding.about, ())
 
     def _incomplete_certificates(self, compiled: Compiled) -> Iterator[str]:
         """Yield the names of workloads whose certificate lacks some DNS names (R75)."""
