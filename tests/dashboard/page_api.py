@@ -10,6 +10,7 @@ import yaml
 from aiohttp import web
 from tests.dashboard.running_dashboard import StaticToken
 from tests.kubernetes import http_server
+from tests.wire import DEADLINE_S
 
 from headgate.dashboard.local import Address, serving
 from headgate.dashboard.server import PageSettings
@@ -32,6 +33,8 @@ class PageApi:
         self.denied: set[str] = set()
         self.streams: set[str] = set()
         """Paths whose response is a stream, such as a tap; `send` adds a line to it."""
+        self.late_watches: dict[str, asyncio.Event] = {}
+        """Paths whose watches begin once their event is set."""
         self.warning = ""
         """The Warning header of writes."""
         self.allowed_namespaces: set[str] = set()
@@ -50,10 +53,13 @@ class PageApi:
         """Answer one request of the page."""
         path = request.path
         self.requested.append(request.path_qs)
+        self._note_change()
         if path == REVIEWS:
             right = (await request.json())["spec"]["resourceAttributes"]
             allowed = right["resource"] not in self.denied or right.get("namespace") in self.allowed_namespaces
             return web.json_response({"status": {"allowed": allowed}}, status=201)
+        if request.query.get("watch") == "true" and (late := self.late_watches.get(path)):
+            await late.wait()
         if code := self.errors.get(path, 0 if path in self.objects or path in self.streams else 404):
             return web.json_response({"kind": "Status", "message": f"{path} is not available"}, status=code)
         if request.query.get("watch") == "true" or path in self.streams:
@@ -161,9 +167,15 @@ class PageApi:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def streams_changed(self) -> None:
-        """Wait until a watch or another stream begins or ends."""
+    async def next_activity(self) -> None:
+        """Wait until a request arrives, or a watch or another stream begins or ends."""
         await self._changed.wait()
+
+    async def receives(self, path: str) -> None:
+        """Wait until a request for a path with its query has arrived, which a page sends before it shows anything of it."""
+        async with asyncio.timeout(DEADLINE_S):
+            while path not in self.requested:
+                await self.next_activity()
 
     def watched(self) -> set[str]:
         """Return the paths with a watch or another stream."""

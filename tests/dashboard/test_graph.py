@@ -74,18 +74,14 @@ def url() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def wide(browser: Any, url: str) -> Iterator[GraphPage]:
-    page = browser.new_page(viewport=WIDE)
-    yield GraphPage(page, url)
-    page.close()
-
-
 @pytest.fixture
-def graph(wide: GraphPage) -> Iterator[GraphPage]:
-    wide.page.evaluate("reset()")
-    yield wide
-    assert wide.problems == []  # the content security policy forbids nothing that the graph needs
+def graph(browser: Any, url: str) -> Iterator[GraphPage]:
+    """A page of its own: the pointer, the focus and what is open stay in a page."""
+    page = browser.new_page(viewport=WIDE)
+    opened = GraphPage(page, url)
+    yield opened
+    page.close()
+    assert opened.problems == []  # the content security policy forbids nothing that the graph needs
 
 
 def test_each_node_and_line_has_a_name_for_screen_readers(graph: GraphPage) -> None:

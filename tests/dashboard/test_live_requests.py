@@ -69,7 +69,7 @@ def serve_tap(api: PageApi, *, calls: list[Any] | None = None, **service: Any) -
 async def watched(api: PageApi, path: str, *, is_open: bool = True) -> None:
     """Wait until a stream is open, or until it has ended."""
     while (path in api.watched()) is not is_open:
-        await api.streams_changed()
+        await api.next_activity()
 
 
 async def open_tap(opened: OpenPage, query: str = "", *, values: bool = False) -> Page:
@@ -225,7 +225,7 @@ async def test_other_windows_leave_a_stream_to_live_requests(opened: OpenPage) -
     """An overview and the readings of the Service want more streams than a browser has."""
     await opened.open()
     while not {MESH, FINDINGS, SERVICES} & opened.api.watched():
-        await opened.api.streams_changed()
+        await opened.api.next_activity()
     serve_tap(opened.api)
     page = await opened.page.context.new_page()
     await page.goto(opened.url)

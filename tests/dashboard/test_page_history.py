@@ -1,6 +1,7 @@
 """The history on the page: marks of changes beside the plots of a Service, and rollbacks under the caller's rights (R110)."""
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -173,7 +174,7 @@ async def test_a_mark_beside_the_plots_says_what_changed_and_leads_to_the_way_ba
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(rollback_button(opened)).to_be_visible()
-    assert page.url.endswith("#/history/4?namespace=shop&rollback=3")
+    await expect(page).to_have_url(re.compile(r"#/history/4\?namespace=shop&rollback=3$"))
 
 
 async def test_many_changes_share_marks(opened: OpenPage) -> None:
@@ -200,9 +201,9 @@ async def test_the_window_of_the_plots_is_in_the_url(opened: OpenPage) -> None:
     await expect(page.get_by_text("Paused:")).to_be_visible()
     async with page.expect_request(f"**{series}?**"):
         await page.get_by_role("button", name="Earlier").click()
-    assert page.url.endswith("?span=900&end=2025-12-31T23%3A55%3A00Z")
+    await expect(page).to_have_url(re.compile(r"\?span=900&end=2025-12-31T23%3A55%3A00Z$"))
     await expect(page.get_by_role("img", name="Success")).to_be_visible()
-    assert f"{series}?{query.format(40, 55)}" in api.requested
+    await api.receives(f"{series}?{query.format(40, 55)}")
 
     # A part of the window, and the browser's way back.
     lines = page.locator(".u-over").last
@@ -217,10 +218,10 @@ async def test_the_window_of_the_plots_is_in_the_url(opened: OpenPage) -> None:
     await expect(page.get_by_role("combobox", name="Time")).to_have_value("900")
 
     await page.get_by_role("button", name="Continue").click()
-    assert page.url.endswith("?span=900")
+    await expect(page).to_have_url(re.compile(r"\?span=900$"))
     await page.get_by_role("button", name="Pause").click()
     await expect(page.get_by_text("Paused:")).to_be_visible()
-    assert "&end=" in page.url
+    await expect(page).to_have_url(re.compile("&end="))
 
 
 @pytest.mark.parametrize(

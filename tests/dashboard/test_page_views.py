@@ -135,7 +135,7 @@ async def test_a_view_that_is_left_before_its_stream_begins_opens_none(opened: O
     await page.evaluate("begin()")
     await page.evaluate("location.hash = '#/findings'")
     while FINDINGS not in api.watched():
-        await api.streams_changed()
+        await api.next_activity()
     assert [path for path in api.requested if path.startswith(PROXIES)] == []
 
 

@@ -1,15 +1,11 @@
-/**
- * The graph with its filter, without the remaining page: `show(graph)` draws a TrafficGraph, `reset()` removes it, and `state` has what the
- * user chose.
- */
+/** The graph with its filter, without the remaining page: `show(graph)` draws a TrafficGraph, and `state` has what the user chose. */
 
 import { NO_FILTER } from "/graph/filter.js";
 import { FilterBar } from "/graph/filter_bar.js";
 import { TrafficGraph } from "/graph/graph.js";
 import { html, render } from "/vendor/htm-preact.js";
 
-const EMPTY = { graph: null, filter: NO_FILTER, selected: "" };
-globalThis.state = EMPTY;
+globalThis.state = { graph: null, filter: NO_FILTER, selected: "" };
 
 function change(part) {
   globalThis.state = { ...globalThis.state, ...part };
@@ -23,5 +19,4 @@ function change(part) {
 }
 
 globalThis.show = (graph) => change({ graph });
-globalThis.reset = () => change(EMPTY);
 change({});

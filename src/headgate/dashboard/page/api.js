@@ -107,16 +107,21 @@ export async function answered(path, options) {
 }
 
 /**
- * Yield each line of a streamed response as an object. Throws ApiError.
+ * Return the lines of a streamed response as objects, once it has begun. Throws ApiError.
  *
  * @param {string} path
  * @param {RequestOptions} [options]
- * @param {() => void} [opened] called once the response has begun
+ * @returns {Promise<AsyncGenerator<any>>}
+ */
+export async function lines(path, options) {
+  return parsed(await send(path, options));
+}
+
+/**
+ * @param {Response} response
  * @returns {AsyncGenerator<any>}
  */
-export async function* lines(path, options, opened = () => {}) {
-  const response = await send(path, options);
-  opened();
+async function* parsed(response) {
   if (!response.body) return;
   const reader = response.body.getReader();
   const decoder = new TextDecoder();

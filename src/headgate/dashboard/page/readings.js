@@ -94,7 +94,8 @@ class Source {
   }
 
   /**
-   * Open the stream, then read the whole value, then apply the events of the stream. In this order no change is lost.
+   * Open the stream, then read the whole value, then apply the events of the stream. In this order no change is lost: the read waits for the
+   * stream's response to begin, because the API may receive two requests in any order.
    *
    * @param {AbortSignal} abort
    * @param {() => void} connected
@@ -104,14 +105,11 @@ class Source {
     const end = () => own.abort();
     abort.addEventListener("abort", end);
     try {
-      const events = lines(this.path, { query: { ...this.query, watch: "true" }, signal: own.signal });
-      const first = events.next();
-      first.catch(() => {});
-      const refused = first.then(() => new Promise(() => {}));
-      this.replace(await Promise.race([request(this.path, { query: this.query, signal: own.signal }), refused]));
+      const events = await lines(this.path, { query: { ...this.query, watch: "true" }, signal: own.signal });
+      this.replace(await request(this.path, { query: this.query, signal: own.signal }));
       this.publish("live");
       connected();
-      for (let next = await first; !next.done; next = await events.next()) this.apply(next.value);
+      for await (const event of events) this.apply(event);
     } finally {
       abort.removeEventListener("abort", end);
       own.abort();

@@ -135,7 +135,7 @@ function Actions({ canary }) {
           title=${`${hint}. In a terminal: ${commandText(["headgate", "rollout", word, name, "-n", namespace])}`}>${word.charAt(0).toUpperCase() + word.slice(1)}</button>`,
       )}
     </div>
-    ${isBusy ? html`<${Waiting} />` : null}
+    ${isBusy ? (Number.isFinite(generation) ? html`<${Waiting} />` : html`<p class="quiet" role="status">The action is being written.</p>`) : null}
     ${error ? html`<${Failed} outcome="The action was not written" error=${error} />` : null}`;
 }
 

@@ -65,11 +65,10 @@ function follow(path, abort, change) {
   };
   const attempt = async (/** @type {() => void} */ connected) => {
     const ran = await withStream("tap", abort, async () => {
-      const opened = () => {
-        connected();
-        change((tap) => ({ ...tap, state: "live", error: null }));
-      };
-      for await (const line of lines(path, { signal: abort }, opened)) {
+      const tapped = await lines(path, { signal: abort });
+      connected();
+      change((tap) => ({ ...tap, state: "live", error: null }));
+      for await (const line of tapped) {
         if (!arrived.length) setTimeout(publish, COALESCE_MS);
         arrived.push(line);
       }
