@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Error, Page, async_playwright, expect
 
 expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 CHROMIUM = shutil.which("chromium") or ""
@@ -29,6 +29,21 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+async def visit(page: Page, url: str) -> None:
+    """Open a URL, again if the addresses of the machine change meanwhile, as tests of pod networks change them.
+
+    Chromium then ends all its requests. The page itself repeats those of its files and of the API.
+    """
+    is_open = False
+    while not is_open:
+        try:
+            await page.goto(url)
+            is_open = True
+        except Error as error:
+            if "net::ERR_NETWORK_CHANGED" not in error.message:
+                raise
 
 
 async def assert_accessible(page: Page) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, CookieJar
 from playwright.async_api import expect
-from tests.browser import chromium, needs_chromium
+from tests.browser import chromium, needs_chromium, visit
 from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer
 from tests.make import objects
 
@@ -94,7 +94,7 @@ async def test_a_reader_sees_what_it_may_and_is_not_offered_the_rest(cluster: Ku
             chromium() as browser,
         ):
             page = await browser.new_page()
-            await page.goto(address.url())
+            await visit(page, address.url())
             await expect(page.get_by_text("You may not see the status of the mesh")).to_be_visible()
             views = page.get_by_role("navigation", name="Views").get_by_role("link")
             await expect(views).to_have_text(["Overview", "Splits", "Rollouts"])
@@ -126,7 +126,7 @@ async def test_the_page_edits_yaml_with_the_checks_of_the_api_server(cluster: Ku
         chromium() as browser,
     ):
         page = await browser.new_page()
-        await page.goto(f"{address.url()}#/yaml/TrafficSplit.split.smi-spec.io/default/edited")
+        await visit(page, f"{address.url()}#/yaml/TrafficSplit.split.smi-spec.io/default/edited")
         text, alert = page.get_by_role("textbox", name="YAML of the object"), page.get_by_role("alert")
         await expect(text).to_have_value(re.compile("weight: 1"))
         written = await text.input_value()

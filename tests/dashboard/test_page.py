@@ -155,6 +155,15 @@ async def test_a_lost_connection_keeps_the_values_and_says_that_they_are_not_cur
     await expect(notice).to_have_count(0)
 
 
+@pytest.mark.parametrize("file", ["readings.js", "style/base.css"])
+async def test_a_page_whose_file_did_not_arrive_loads_again(opened: OpenPage, file: str) -> None:
+    """Chromium ends requests, also those to the machine itself, when an address of the machine changes."""
+    await opened.page.route(f"**/{file}", lambda route: route.abort("internetdisconnected"), times=1)
+    await opened.open()
+    await expect(opened.page.get_by_text("3 of 3 in sync")).to_be_visible()
+    await expect(opened.page.locator("html")).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
+
+
 async def test_a_failed_request_says_what_the_api_says_and_is_repeated(opened: OpenPage) -> None:
     opened.api.errors[SERVICES] = 503
     await opened.open()

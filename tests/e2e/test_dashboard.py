@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.browser import chromium, needs_chromium
+from tests.browser import chromium, needs_chromium, visit
 from tests.e2e.manifests import endpoints, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
@@ -23,7 +23,7 @@ async def page(mesh: RunningMesh) -> AsyncIterator[Page]:
     """The page that `headgate up` serves, in a browser."""
     async with chromium() as browser:
         opened = await browser.new_page()
-        await opened.goto(mesh.ready["dashboard"])
+        await visit(opened, mesh.ready["dashboard"])
         yield opened
 
 

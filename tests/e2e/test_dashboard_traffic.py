@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
-from tests.browser import assert_accessible, chromium, needs_axe, needs_chromium
+from tests.browser import assert_accessible, chromium, needs_axe, needs_chromium, visit
 from tests.e2e.bookstore import BOOKSTORE
 from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
@@ -44,7 +44,7 @@ async def page(bookstore: RunningMesh, browser: Browser) -> AsyncIterator[Page]:
     opened = await context.new_page()
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
-    await opened.goto(bookstore.ready["dashboard"])
+    await visit(opened, bookstore.ready["dashboard"])
     yield opened
     await context.close()
     assert errors == []

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import expect
-from tests.browser import chromium, needs_chromium
+from tests.browser import chromium, needs_chromium, visit
 from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import ask_unix
@@ -112,7 +112,7 @@ async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_t
     await asyncio.to_thread(until, lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     async with chromium() as browser:
         page = await browser.new_page()
-        await page.goto(bookstore.ready["dashboard"])
+        await visit(page, bookstore.ready["dashboard"])
         await page.goto(f"{page.url.partition('#')[0]}#/service/default/bookstore?tap=live&tap-status=denied")
         denied = (
             page.get_by_role("region", name="Recorded requests").locator("tbody tr").filter(has_text="ServiceAccount")
@@ -131,7 +131,7 @@ async def test_the_page_shows_live_requests_explains_a_denied_one_and_ends_its_t
 async def test_the_page_explains_a_denied_request_through_the_gateway(bookstore: RunningMesh) -> None:
     async with chromium() as browser:
         page = await browser.new_page()
-        await page.goto(bookstore.ready["dashboard"])
+        await visit(page, bookstore.ready["dashboard"])
         sender = "ServiceAccount headgate-system/gateway"
         await page.goto(f"{page.url.partition('#')[0]}#/service/default/bookstore?tap=live&tap-from={sender}")
         await expect(page.get_by_text("Live.")).to_be_visible(timeout=60_000)
@@ -157,7 +157,7 @@ async def test_the_page_writes_the_missing_rule_and_a_deletion_closes_the_port_a
     before = await asyncio.to_thread(rules)
     async with chromium() as browser:
         page = await browser.new_page()
-        await page.goto(bookstore.ready["dashboard"])
+        await visit(page, bookstore.ready["dashboard"])
         await page.goto(
             f"{page.url.partition('#')[0]}#/service/default/bookstore?tap=live&tap-from=ServiceAccount default/thief"
         )
@@ -184,7 +184,7 @@ async def test_the_page_edits_the_yaml_of_a_split_and_undoes_it(bookstore: Runni
     before = await asyncio.to_thread(weights)
     async with chromium() as browser:
         page = await browser.new_page()
-        await page.goto(bookstore.ready["dashboard"])
+        await visit(page, bookstore.ready["dashboard"])
         await page.goto(f"{page.url.partition('#')[0]}#/yaml/TrafficSplit.split.smi-spec.io/default/bookstore")
         text = page.get_by_role("textbox", name="YAML of the object")
         await expect(text).to_have_value(re.compile("weight:"))
