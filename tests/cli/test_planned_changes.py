@@ -13,6 +13,7 @@ from tests.authority import WEB, Authority
 from tests.cli.living_mesh import LivingMesh, living
 from tests.cli.planned_changes import MESH, PlannedChange, changes, read, shop, target
 from tests.make import objects
+from tests.wire import DEADLINE_S
 
 from headgate.api.certificate import CertificateFiles
 from headgate.history.records import is_recorded
@@ -194,7 +195,7 @@ async def recorded(mesh: LivingMesh, number: int, expected: Sequence[str]) -> No
         return sorted(line for item in mesh.log.revisions if item.number > number for line in item.effect)
 
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             await until(lambda: effects() == expected, mesh.live_state.history)
     except TimeoutError:
         assert effects() == expected

@@ -14,6 +14,7 @@ from tests.e2e.manifests import endpoints, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
 from tests.ports import free_port
+from tests.waiting import until
 
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 
@@ -58,7 +59,7 @@ def test_the_command_serves_a_page_of_its_own_on_a_chosen_port_until_it_is_stopp
         assert process.stdout
         url = process.stdout.readline().strip()
         assert url.startswith(f"http://127.0.0.1:{port}/?token=")
-        assert proxies(url) == proxies(mesh.ready["dashboard"])
+        until(lambda: proxies(url) == proxies(mesh.ready["dashboard"]), "the proxies of both, also while one ends")
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
 
