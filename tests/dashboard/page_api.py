@@ -127,7 +127,13 @@ class PageApi:
         return web.json_response(self.objects[path], headers={"warning": self.warning} if self.warning else None)
 
     def change(self, path: str, kind: str, obj: Mapping[str, Any]) -> None:
-        """Send an event to all watches on a path."""
+        """Change the object or the list of a path, and send the event to all watches: one that begins later reads the change."""
+        stored = self.objects.get(path)
+        if stored and "items" in stored:
+            others = [item for item in stored["items"] if _name_of(item) != _name_of(obj)]
+            self.objects[path] = {**stored, "items": others if kind == "DELETED" else [*others, obj]}
+        else:
+            self.objects[path] = obj
         self.send(path, {"type": kind, "object": obj})
 
     def send(self, path: str, *lines: Mapping[str, Any]) -> None:
@@ -180,6 +186,10 @@ class PageApi:
     def watched(self) -> set[str]:
         """Return the paths with a watch or another stream."""
         return {path for path, watches in self._watches.items() if watches}
+
+
+def _name_of(obj: Mapping[str, Any]) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _status(code: int, message: str, causes: Sequence[Any] = ()) -> web.Response:
