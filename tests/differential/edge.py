@@ -22,6 +22,8 @@ from tests.make.objects import (
 GATEWAY = "edge"
 DATAGRAMS = 5300
 """The UDP port of Services and of the Gateway."""
+DATAGRAMS_OF_SET = 5301
+"""The UDP port of the ListenerSet."""
 NAMED = 6443
 """The TLS port of Services, whose TLSRoutes select a backend by the server name of a connection."""
 SET = "more"
@@ -47,13 +49,16 @@ OF_SET = (
     (8001, "*.example.com", "taken", "HTTP"),
     (8003, "", "all", "HTTP"),
     (8446, "b.example.com", "known-b", "HTTPS"),
+    (8447, "*.b.example.com", "ended-b", "TLS"),
+    (DATAGRAMS_OF_SET, "", "udp-b", "UDP"),
     (9001, "", "no-tcp", "HTTP"),
+    (9002, "", "tcp-b", "TCP"),
 )
-"""The listeners of the ListenerSet; the second and the last one are in conflict with the Gateway's."""
+"""The listeners of the ListenerSet; `taken` and `no-tcp` are in conflict with the Gateway's."""
 SENT_TO = (
-    *(8000, 8000, 8000, 8001, 8001, 8001, 8002, 8003, 9000, 9001),
+    *(8000, 8000, 8000, 8001, 8001, 8001, 8002, 8003, 9000, 9001, 9002),
     *(8443, 8443, 8444, 8445, 8445, 8446, 8446, 8447, 8447, 8447, 8448),
-    *(DATAGRAMS, DATAGRAMS),
+    *(DATAGRAMS, DATAGRAMS, DATAGRAMS_OF_SET),
 )
 SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol in {"HTTPS", "TLS"})
 VALIDATED = frozenset((8446, 8448))

@@ -30,6 +30,7 @@ REGEXES = (
 TEXTS = ("1", "a", "yes", "12", "ab")
 PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES", "[^a]+", "[^\\x00-\\x7f]+", "(?s)a.b", "\\x7f?")
 SERVICE = service_parent("a")
+OF_SET = {"kind": "ListenerSet", "name": edge.SET}
 OFTEN = st.integers(0, 2).map(lambda drawn: drawn == 1)
 MARKS = st.integers(0, 5).map(lambda drawn: drawn == 1)
 
@@ -126,20 +127,26 @@ def route_to_root(draw: st.DrawFn, name: str, time: str) -> Object:
 
 
 def grpc_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a GRPCRoute for the Gateway, a Service, or both."""
+    """Return a GRPCRoute for the Gateway or one of its listeners, its ListenerSet, a Service, or a Service and a Gateway."""
     rules, metadata = [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))], {"creationTimestamp": time}
     if draw(OFTEN):
         rules[0]["name"] = "first"
-    parents = draw(st.sampled_from(([{"name": GATEWAY}], [{"name": GATEWAY}], [{"name": GATEWAY}, SERVICE], [SERVICE])))
+    parents = [{"name": GATEWAY}] if draw(st.booleans()) else draw(PARENTS)
     drawn = route(name, *rules, parents=parents, kind="GRPCRoute", metadata=metadata, **_hostnames(draw))
     return _attached(draw, drawn)
 
 
 def tcp_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return a TCPRoute for all TCP ports of the Gateway, for one TCP port, or for a Service."""
+    """Return a TCPRoute for all TCP ports of the Gateway, for one, for its ListenerSet, or for a Service."""
     parent = draw(
         st.sampled_from(
-            ({"name": GATEWAY}, *({"name": GATEWAY, "sectionName": name} for name in ("tcp", "tcp2")), SERVICE)
+            (
+                {"name": GATEWAY},
+                *({"name": GATEWAY, "sectionName": name} for name in ("tcp", "tcp2")),
+                OF_SET,
+                SERVICE,
+                service_parent("b", 9090),
+            )
         )
     )
     rule = {"backendRefs": _backends(draw, least=1)} | ({"name": "only"} if draw(OFTEN) else {})
@@ -155,7 +162,8 @@ def tls_route(draw: st.DrawFn, name: str, time: str) -> Object:
     drawn = edge.tls_route(draw, name, time, backends)
     service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, edge.NAMED))))
     parents = drawn["spec"]["parentRefs"]
-    drawn["spec"]["parentRefs"] = draw(st.sampled_from((parents, [service], [service], [service, *parents])))
+    of_service, of_both = [service], [service, *parents]
+    drawn["spec"]["parentRefs"] = draw(st.sampled_from((parents, of_service, of_service, of_both, [OF_SET])))
     return _attached(draw, drawn)
 
 
@@ -164,20 +172,22 @@ def udp_route(draw: st.DrawFn, name: str, time: str) -> Object:
     backends = [backend if draw(MARKS) else backend | {"port": edge.DATAGRAMS} for backend in _backends(draw, least=1)]
     drawn = edge.udp_route(name, time, backends)
     if draw(MARKS):
-        drawn["spec"]["parentRefs"] = [SERVICE]
+        drawn["spec"]["parentRefs"] = draw(st.sampled_from(([SERVICE], [OF_SET])))
     return _attached(draw, drawn)
 
 
 def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
-    """Return an HTTPRoute of the namespace `blue` for a Service of the namespace `default`."""
-    service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from((0, 8080))), namespace="default")
-    drawn = http_route(draw, name, time)
+    """Return a route of the namespace `blue` for a Service of the namespace `default`; half of them are HTTPRoutes."""
+    drawn = draw(st.sampled_from((http_route, http_route, grpc_route, tcp_route, tls_route, tls_route)))(draw, name, time)
+    numbers = (0, edge.NAMED) if drawn["kind"] == "TLSRoute" else (0, 8080)
+    service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from(numbers)), namespace="default")
     for rule in drawn["spec"]["rules"]:
         for backend in rule.get("backendRefs", ()):
             backend["namespace"] = "default"
+    spec = {key: value for key, value in drawn["spec"].items() if key != "useDefaultGateways"}
     return drawn | {
         "metadata": drawn["metadata"] | {"namespace": "blue"},
-        "spec": drawn["spec"] | {"parentRefs": [service]},
+        "spec": spec | {"parentRefs": [service]},
     }
 
 
@@ -230,7 +240,7 @@ def _parents() -> st.SearchStrategy[list[Object]]:
         {"port": 8002},
         {"sectionName": "https"},
         {"port": 8446},
-        {"kind": "ListenerSet", "name": edge.SET},
+        OF_SET,
     )
     gateways = st.sampled_from(sections).map(lambda more: {"name": GATEWAY} | more)
     return st.one_of(

@@ -248,8 +248,10 @@ def consumers(draw: st.DrawFn) -> list[Object]:
     number: int = draw(st.sampled_from((0, 0, 1, 2)))
     drawn = [routes.consumer_route(draw, f"c{n}", draw(TIMES)) for n in range(number)]
     if number and draw(MOSTLY):
-        drawn.append(grant("consumers", ("gateway.networking.k8s.io", "HTTPRoute", "blue"), ("", "Service")))
-        drawn.append(grant("externals", ("gateway.networking.k8s.io", "HTTPRoute", "blue"), (EXPERIMENTAL, "XBackend")))
+        for kind in {written["kind"]: None for written in drawn}:
+            source = (GATEWAY_API, kind, "blue")
+            drawn.append(grant(f"consumers-{kind.lower()}", source, ("", "Service")))
+            drawn.append(grant(f"externals-{kind.lower()}", source, (EXPERIMENTAL, "XBackend")))
     return drawn
 
 
