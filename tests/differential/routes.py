@@ -178,7 +178,9 @@ def udp_route(draw: st.DrawFn, name: str, time: str) -> Object:
 
 def consumer_route(draw: st.DrawFn, name: str, time: str) -> Object:
     """Return a route of the namespace `blue` for a Service of the namespace `default`; half of them are HTTPRoutes."""
-    drawn = draw(st.sampled_from((http_route, http_route, grpc_route, tcp_route, tls_route, tls_route)))(draw, name, time)
+    drawn = draw(st.sampled_from((http_route, http_route, grpc_route, tcp_route, tls_route, tls_route)))(
+        draw, name, time
+    )
     numbers = (0, edge.NAMED) if drawn["kind"] == "TLSRoute" else (0, 8080)
     service = service_parent(draw(st.sampled_from("aab")), draw(st.sampled_from(numbers)), namespace="default")
     for rule in drawn["spec"]["rules"]:

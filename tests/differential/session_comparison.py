@@ -6,7 +6,7 @@ from tests.differential.requests import address_of, connected, head
 from tests.differential.routing_expectation import ExpectedShares, expected
 from tests.differential.worlds import Sent
 
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, Route
 from headgate.model.sessions import PersistentSession
 
 AGAIN = 6
@@ -20,12 +20,14 @@ def strayed(lab: GatewayLab, mesh: Mesh, sent: Sent, wanted: ExpectedShares, hea
     """
     route = wanted.decision.route if wanted.decision else None
     session = route.session if route else None
-    if session is None or not wanted.http or wanted.copies:
+    if route is None or session is None or not wanted.http or wanted.copies:
         return ""
     for member, response in heads.items():
         token = _token(session, response)
         if token is None and session.kind == "cookie":
             return f"the response of {member} has no token of {session}"
+        if session.kind == "cookie" and (attributes := _attributes(session, response)) != _of_connection(route, sent):
+            return f"the cookie of {member} has the attributes {attributes}"
         again = _with_token(sent, token) if token else sent
         expected_again = expected(mesh, again, name_of=lab.member, draws=lab.draws)
         stays = expected_again.decision and expected_again.decision.route == route
@@ -43,8 +45,27 @@ def _token(session: PersistentSession, response: Head) -> tuple[str, str] | None
     if session.kind == "header":
         value = response.get(session.name)
         return (session.name, value) if value else None
-    cookies = [value for name, value in response.headers if name == "set-cookie" and value.startswith(session.name)]
-    return ("cookie", cookies[0].partition(";")[0]) if cookies else None
+    cookie = _cookie(session, response)
+    return ("cookie", cookie.partition(";")[0]) if cookie else None
+
+
+def _cookie(session: PersistentSession, response: Head) -> str:
+    """Return the cookie that a response sets for a session; empty without one."""
+    cookies = (value for name, value in response.headers if name == "set-cookie" and value.startswith(session.name))
+    return next(cookies, "")
+
+
+def _attributes(session: PersistentSession, response: Head) -> set[str]:
+    """Return which connections and websites the cookie of a session is for."""
+    parts = {part.strip() for part in _cookie(session, response).split(";")[1:]}
+    return {part for part in parts if part == "Secure" or part.startswith("SameSite")}
+
+
+def _of_connection(route: Route, sent: Sent) -> set[str]:
+    """Return the attributes of cookies over a connection: those over TLS may be for the websites of a CORS policy."""
+    if not sent.server_name:
+        return {"SameSite=Lax"}
+    return {"Secure", "SameSite=None" if route.cors and route.cors.credentials else "SameSite=Lax"}
 
 
 def _with_token(sent: Sent, token: tuple[str, str]) -> Sent:

@@ -94,6 +94,16 @@ def test_requests_with_a_token_stay_at_an_endpoint(lab: GatewayLab, filters: lis
     check(lab, lab.serve(world(written)).mesh, sent(8000, "a.example.com"))
 
 
+@pytest.mark.parametrize("credentials", [False, True])
+def test_the_cookie_of_a_session_over_tls_is_for_tls(lab: GatewayLab, *, credentials: bool) -> None:
+    """Other websites may use it if the CORS policy of its rule allows their credentials."""
+    cors = {"type": "CORS", "cors": {"allowOrigins": ["https://a.org"], "allowCredentials": credentials}}
+    written = route("r", rule({"a": 1}, filters=[cors], **SESSION), parents=[{"name": edge.GATEWAY}])
+    mesh = lab.serve(world(written)).mesh
+    for number in (8000, 8443):
+        check(lab, mesh, sent(number, "a.example.com"))
+
+
 def test_a_drained_backend_without_endpoints_keeps_no_sessions(lab: GatewayLab) -> None:
     """Its filters give it a cookie of its own, whose requests would get 503 if they still went there."""
     request = sent(8000, "a.example.com")

@@ -139,6 +139,7 @@ NAMES = MappingProxyType(
         "StatefulSessionPerRoute": "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
         "CookieBasedSessionState": "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
         "HeaderBasedSessionState": "envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
+        "SessionCookieAttribute": "envoy.type.http.v3.CookieAttribute",
         "SessionCookie": "envoy.type.http.v3.Cookie",
         "HttpCors": "envoy.extensions.filters.http.cors.v3.Cors",
         "HttpCorsPolicy": "envoy.extensions.filters.http.cors.v3.CorsPolicy",

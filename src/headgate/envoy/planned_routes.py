@@ -75,7 +75,8 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
     and selects the route again. `auth_cluster` is that of the server of `external_auth`. With `allows_origin`, all its requests have an origin that `cors` allows. With `draws`, a filter draws the cluster of each request (`draw`).
     The route takes requests whose random number, one below `FINEST`, is less than `below` (`backend_rows`).
-    `session` has the sessions at the endpoints of all clusters; the sessions of the shares `kept` have rows of their own (`sessions`). `origin` and `name` identify the route's object and the route in it.
+    `session` has the sessions at the endpoints of all clusters; the sessions of the shares `kept` have rows of their own (`sessions`).
+    Cookies of sessions are for TLS only if the requests arrive over TLS (`secure`). `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -97,6 +98,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
     below: int = FINEST
     session: PersistentSession | None = None
     kept: tuple[ClusterWeight, ...] = ()
+    secure: bool = False
     origin: str = ""
     name: str = ""
 

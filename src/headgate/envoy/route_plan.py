@@ -118,6 +118,7 @@ class Planner:
             draws=self._draws(route),
             session=route.session if weighted and self._fits(route) else None,
             kept=tuple(share for share in weighted if share.session),
+            secure=listener.scheme == "https",
         )
 
     def plan_pod(self, table: RouteTable, name: str) -> tuple[RoutePlan, ClusterPlan]:

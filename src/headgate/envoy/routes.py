@@ -115,7 +115,7 @@ def _route(planned: PlannedRoute, parent: str) -> pb.Route:
 
 def _enable_filters(message: pb.Route, planned: PlannedRoute) -> None:
     if session := _session(planned):
-        sessions.enable(message.typed_per_filter_config, session, planned.match.path)
+        sessions.enable(message.typed_per_filter_config, session, planned)
     if planned.cors:
         cors.enable(message, planned.cors, allows_origin=planned.allows_origin)
     if planned.external_auth:
@@ -252,7 +252,7 @@ def _share(share: ClusterWeight, pushed_down: Filters, planned: PlannedRoute) ->
         **header_fields(filters),
     )
     if share.session and len(planned.clusters) > 1:
-        sessions.enable(message.typed_per_filter_config, share.session, planned.match.path)
+        sessions.enable(message.typed_per_filter_config, share.session, planned)
     return message
 
 

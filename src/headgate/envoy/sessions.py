@@ -15,7 +15,6 @@ from msgspec import structs
 
 from headgate.envoy import pb
 from headgate.envoy.planned_routes import PlannedRoute
-from headgate.model.requests import Path
 from headgate.model.sessions import PersistentSession, carrying, cookie_path
 
 NAME = "envoy.filters.http.stateful_session"
@@ -37,8 +36,8 @@ def rows(planned: PlannedRoute) -> Iterator[PlannedRoute]:
     yield planned
 
 
-def enable(configs: "MessageMap[str, pb.Any]", session: PersistentSession, matched: Path | None) -> None:
-    """Add sessions to the configuration of filters of a route or of one of its shares."""
+def enable(configs: "MessageMap[str, pb.Any]", session: PersistentSession, planned: PlannedRoute) -> None:
+    """Add sessions to the configuration of filters of a route, `planned`, or of one of its shares."""
     if session.kind == "header":
         state = pb.TypedExtensionConfig(
             name="envoy.http.stateful_session.header",
@@ -46,10 +45,22 @@ def enable(configs: "MessageMap[str, pb.Any]", session: PersistentSession, match
         )
     else:
         lifetime = pb.Duration(seconds=session.seconds) if session.seconds else None
-        path = cookie_path(None if session.service else matched)
-        cookie = pb.SessionCookie(name=session.name, path=path, ttl=lifetime)
+        path = cookie_path(None if session.service else planned.match.path)
+        cookie = pb.SessionCookie(name=session.name, path=path, ttl=lifetime, attributes=_attributes(planned))
         state = pb.TypedExtensionConfig(
             name="envoy.http.stateful_session.cookie", typed_config=pb.pack(pb.CookieBasedSessionState(cookie=cookie))
         )
     per_route = pb.StatefulSessionPerRoute(stateful_session=pb.StatefulSession(session_state=state))
     configs[NAME].CopyFrom(pb.pack(per_route))
+
+
+def _attributes(planned: PlannedRoute) -> Iterator[pb.SessionCookieAttribute]:
+    """Yield the attributes of a cookie besides its path and lifetime; Envoy adds HttpOnly.
+
+    Browsers send the cookie over TLS only if it came over TLS. They send it with requests of other sites only if the rule's
+    CORS policy allows credentials: these cookies must be secure.
+    """
+    if planned.secure:
+        yield pb.SessionCookieAttribute(name="Secure")
+    shared = planned.secure and planned.cors is not None and planned.cors.credentials
+    yield pb.SessionCookieAttribute(name="SameSite", value="None" if shared else "Lax")

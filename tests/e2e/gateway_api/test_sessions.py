@@ -42,7 +42,7 @@ def test_requests_of_a_session_go_to_one_endpoint_also_when_its_backend_has_no_w
     counts = Counter(backend for backend, _, _ in sessions)
     assert set(counts) == {"v1", "v2", "v3"}
     assert fits(counts["v3"], 1 / 4, of=len(sessions))
-    assert {attributes for _, _, attributes in sessions} == {" Path=/; HttpOnly"}
+    assert {attributes for _, _, attributes in sessions} == {" Path=/; SameSite=Lax; HttpOnly"}
     by_backend = {backend: cookie for backend, cookie, _ in sessions}
     assert all(cookie.startswith("user=") for cookie in by_backend.values())
     for backend, cookie in by_backend.items():
@@ -70,8 +70,8 @@ def test_each_rule_has_sessions_of_its_own_and_a_permanent_cookie_ends(site: Sit
     address = site.accepted("app")
     (backend, cookie, attributes), (_, other, lasting) = begin(site, address, "/a"), begin(site, address, "/b")
     assert cookie.partition("=")[0] != other.partition("=")[0]
-    assert attributes == " Path=/a; HttpOnly"
-    assert lasting == " Max-Age=300; Path=/b; HttpOnly"
+    assert attributes == " Path=/a; SameSite=Lax; HttpOnly"
+    assert lasting == " Max-Age=300; Path=/b; SameSite=Lax; HttpOnly"
     assert receivers(site, address, f"{other}; {cookie}", "/a/x") == {backend}
     assert receivers(site, address, cookie, "/b", count=40) == {"v1", "v2"}
 
