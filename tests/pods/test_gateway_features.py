@@ -14,6 +14,7 @@ import pytest
 from tests.authority import Authority
 from tests.e2e.gateway_api.objects import path
 from tests.e2e.gateway_api.site import CLOSED, ask_tls, greeting, trusting
+from tests.e2e.gateway_api.tls_backends import HOST, TRUSTED, HttpsServer
 from tests.make.objects import (
     Object,
     authorization_policy,
@@ -28,6 +29,7 @@ from tests.make.objects import (
     route,
     rule,
     service,
+    service_parent,
 )
 from tests.make.server_certificates import NAME, PAIRS
 from tests.make.server_certificates import secret as server_secret
@@ -52,12 +54,13 @@ RESPONSE_S = 1
 
 
 class Edge(NamedTuple):
-    """The Gateway's address, and the pods behind it; `v1` has no sidecar, `v2` has one."""
+    """The Gateway's address, and the pods behind it; `v1` has no sidecar, `v2` has one, and knows the name of a server outside."""
 
     cluster: Cluster
     network: Network
     host: str
     v1: ControlledPod
+    v2: ControlledPod
 
     def ask(
         self, target: str = "/", headers: Mapping[str, str] | None = None, *, number: int = HTTP, method: str = "GET"
@@ -73,11 +76,12 @@ def edge(shared_cluster: Cluster) -> Iterator[Edge]:
     install_gateway_api(cluster)
     plain = traffic_deployment(PLACE, "v1", servers=SERVERS, part="both")
     plain["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "disabled"
-    cluster.apply(mesh_namespace(PLACE), plain, traffic_deployment(PLACE, "v2", part="both"), *services())
+    meshed = traffic_deployment(PLACE, "v2", part="both")
+    meshed["spec"]["template"]["spec"]["hostAliases"] = [{"ip": cluster.host_address, "hostnames": [HOST]}]
+    cluster.apply(mesh_namespace(PLACE), plain, meshed, *services())
     cluster.apply(*certificates(), *entries(), *routes())
     cluster.wait_rolled_out(PLACE, "v1", "v2")
-    (pod,) = cluster.get("pods", PLACE, "app=v1")["items"]
-    address = str(pod["status"]["podIP"])
+    address, other = (pod_address(cluster, name) for name in ("v1", "v2"))
     shown = ssl.get_server_certificate((address, SERVERS["db"][1]))
     cluster.apply(config_map("database", {"ca.crt": shown}, namespace=PLACE))
     cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=240s")
@@ -85,10 +89,16 @@ def edge(shared_cluster: Cluster) -> Iterator[Edge]:
     host = cluster.get("gateway/edge", PLACE)["status"]["addresses"][0]["value"]
     for number in (HTTP, HTTPS, TLS, ADDED):
         wait_for_port(host, number)
-    with closing(ControlledPod(address)) as v1:
-        yield Edge(cluster, network, host, v1)
+    with closing(ControlledPod(address)) as v1, closing(ControlledPod(other)) as v2:
+        yield Edge(cluster, network, host, v1, v2)
     network.close()
     cluster.kubectl("-n", PLACE, "delete", "gateways,listenersets", "--all")
+
+
+def pod_address(cluster: Cluster, name: str) -> str:
+    """Return the address of the only pod of a Deployment."""
+    (pod,) = cluster.get("pods", PLACE, f"app={name}")["items"]
+    return str(pod["status"]["podIP"])
 
 
 def services() -> Iterator[Object]:
@@ -242,6 +252,27 @@ def test_a_server_outside_whose_name_has_no_address_fails_its_own_requests_only(
     assert edge.ask().answered_by == "v1"
     expected = {"Accepted": "True", "ResolvedRefs": "True", "headgate.dev/Programmed": "True"}
     until(lambda: conditions(edge, "xbackend/outside") == expected, "the status of the XBackend")
+
+
+def test_a_sidecar_calls_a_server_outside_over_tls_by_its_name(edge: Edge) -> None:
+    with closing(HttpsServer(edge.network, at=Address(edge.cluster.host_address, 0))) as server:
+        validation = {"hostname": HOST, "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "hosted"}]}
+        tls = {"mode": "ServerOnly", "validation": validation}
+        hosted = external_backend("hosted", HOST, server.address.port, tls=tls)
+        hosted["metadata"]["namespace"] = PLACE
+        edge.cluster.apply(
+            config_map("hosted", {"ca.crt": TRUSTED.pem}, namespace=PLACE),
+            http_service(PLACE, "hosted", app="v1"),
+            hosted,
+            route(
+                "hosted", {"backendRefs": [external_ref("hosted")]}, parents=[service_parent("hosted")], namespace=PLACE
+            ),
+        )
+        edge.cluster.wait_in_sync(PLACE)
+        cluster_ip = edge.cluster.get("service/hosted", PLACE)["spec"]["clusterIP"]
+        request = Request(Address(cluster_ip, 8080), "/", "hosted")
+        until(lambda: edge.v2.ask(request).status == 200, "a response of the server outside")
+        assert edge.v2.ask(request).answered_by == f"{HOST} none"  # its server name, and no certificate of the client
 
 
 def test_a_sidecar_allows_the_callers_that_a_policy_names(edge: Edge) -> None:

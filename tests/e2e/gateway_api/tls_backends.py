@@ -11,7 +11,7 @@ from tests.authority import Authority
 from tests.e2e.gateway_api.objects import gateway_api_object
 from tests.make.objects import manifest, obj
 from tests.make.server_certificates import Pair
-from tests.protocols import Stream, TcpServer
+from tests.protocols import FREE_PORT, Stream, TcpServer
 from tests.wire import Address, Network
 
 HOST = "abc.example.com"
@@ -46,12 +46,12 @@ class HttpsServer(TcpServer):
     Each connection has one request, so that the next one shows new certificates.
     """
 
-    def __init__(self, network: Network, *more_names: str, client_roots: str = "") -> None:
+    def __init__(self, network: Network, *more_names: str, client_roots: str = "", at: Address = FREE_PORT) -> None:
         self.answered = 0
         self._server_names: dict[Any, str] = {}
         context = server_context(issued(HOST, *more_names, uri=URI), client_roots=client_roots)
         context.sni_callback = self._note
-        super().__init__(network, self._answer, context)
+        super().__init__(network, self._answer, context, at)
 
     def _note(self, connection: Any, server_name: str | None, _context: ssl.SSLContext) -> None:
         self._server_names[connection] = server_name or ""
