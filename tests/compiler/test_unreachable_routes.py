@@ -186,6 +186,17 @@ def test_texts_outside_of_ascii_are_not_said_to_be_impossible(pattern):
     assert unreachable(table([Match(headers=(header,)), prefix("/a")])) == ()
 
 
+@pytest.mark.parametrize("value", ["x y", "a&b", "a#b"])
+def test_a_value_that_no_url_has_is_reported_with_the_need_to_escape_it(value):
+    match = Match(query=(Query(name="q", text=Text(value=value)),))
+    origin = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "r")
+    routes = (Route(match=match, origin=origin, split=Split(targets=())),)
+    listed = RouteList("default/a:80", PortRef("default/a", 80), routes, unreachable(routes))
+    (finding,) = findings(Snapshot(), [listed])
+    assert finding.reason is Reason.NEVER_MATCHES
+    assert "no URL has such a value of q; escape" in finding.message
+
+
 def test_two_equal_splits_are_not_reported():
     one, two = table([Match(path=Path(kind="prefix", value="/a"))] * 2)
     assert unreachable((one, two))

@@ -103,7 +103,13 @@ def findings(snapshot: Snapshot, lists: Iterable[RouteList]) -> tuple[Finding, .
 
 def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
     """Return the routes of a table that no request reaches, as far as `STEPS` suffice to prove it."""
-    return tuple(_unreachable_in(routes)) if len(routes) > 1 else ()
+    if len(routes) == 1 and not _may_be_impossible(routes[0].match):
+        return ()  # most hosts of Gateways have one route, which others can't shadow
+    return tuple(_unreachable_in(routes))
+
+
+def _may_be_impossible(match: Match) -> bool:
+    return bool(match.headers or match.query or (match.path and match.path.kind == "regex"))
 
 
 def _unreachable_in(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
@@ -227,6 +233,11 @@ def _why(match: Conjunction) -> str:
         return "paths begin with / and the expression for the path does not match that"
     if impossible == METHOD:
         return "proxies answer requests with this method themselves"
+    if impossible.part == "query":
+        return (
+            f"query parameters are compared as the URL has them, and no URL has such a value of {impossible.name}; escape "
+            "characters such as a space, as %20"
+        )
     return f"the expression for {impossible.name} matches no text"
 
 
