@@ -213,6 +213,8 @@ def _grpc_rule(draw: st.DrawFn) -> Object:
         rule["matches"] = matches
     if draw(MARKS):
         rule["filters"] = [draw(st.one_of(EDITS, st.just(filters.mirror(draw, backend_ref("b")))))]
+    for backend in rule["backendRefs"] if draw(MARKS) else ():
+        backend["filters"] = [draw(EDITS)]
     if draw(MARKS):
         rule |= draw(SESSIONS)
     return rule
