@@ -244,6 +244,15 @@ def test_a_rule_matches_sanitized_headers(sidecar_lab, condition, headers, arriv
     assert lets_in(sidecar_lab, found, call("/a", *headers)) is arrives
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_sidecar_refuses_an_upgrade_that_names_a_protocol_twice(sidecar_lab, version):
+    workload = sidecar_lab.serve(world())
+    for named in ("websocket", "websocket, WebSocket", "websocket, h2c"):
+        headers = (("connection", "upgrade"), ("upgrade", named))
+        check(sidecar_lab, workload, call("/a", *headers, version=version))
+        check(sidecar_lab, workload, call("/a", *headers, ("upgrade", "websocket"), version=version))
+
+
 def test_the_first_fault_of_a_request_decides_the_status(sidecar_lab):
     workload = sidecar_lab.serve(world())
     codings = (("transfer-encoding", "gzip"), ("transfer-encoding", "chunked"))

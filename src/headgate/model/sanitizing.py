@@ -177,6 +177,8 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if written.target == request.target:
         fields.add("host", request.authority)
     upgrade = _upgrade(fields)
+    if upgrade and downstream.inbound and (fields.get("upgrade") or "").lower() != WEBSOCKET:
+        return Sanitized(request=request, status=FORBIDDEN, reason="the header Upgrade names WebSocket several times")
     if not upgrade and (reason := _remove_connection_headers(fields, request.version)):
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
     if request.version == "1.0" and written.target == request.target and fields.get("host") is None:
