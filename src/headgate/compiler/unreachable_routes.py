@@ -23,6 +23,7 @@ from headgate.model.evaluate import first_unmet
 from headgate.model.requests import ANY, Match, Request
 from headgate.model.routing import Mesh, PortRef, Route
 from headgate.resources import regexes
+from headgate.resources.explanations import ExplainedRoute
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi.http_route_group import HTTPRouteGroup
@@ -200,9 +201,11 @@ def _finding(snapshot: Snapshot, table: RouteList, unreached: UnreachableRoute) 
         if unreached.example:
             text += f"; for example, on {table.title}, {request_arguments(unreached.example)} {where}"
         return Finding(about, Reason.NEVER_MATCHES, field, text)
-    name = f"{unreached.route.name}: " if unreached.route.match != ANY and unreached.route.name else ""
+    # The field of a Gateway API route has its rule; that of a split's match does not.
+    is_named = origin.kind == TRAFFIC_SPLIT.kind and unreached.route.match != ANY and unreached.route.name
+    subject = f"match {unreached.route.name}" if is_named else "it"
     text = (
-        f"{name}it gets no request on {table.title}, because earlier routes take all of them: "
+        f"{subject} gets no request on {table.title}, because earlier routes take all of them: "
         f"{request_arguments(unreached.example or Request())} matches, but {where}. Make the earlier match narrower, or delete one of the two"
     )
     related = (
@@ -219,7 +222,7 @@ def _winner(winner: Route | None, table: RouteList) -> str:
         return "is answered with 404"
     if winner.origin is None:
         return f"goes to Service {table.ref.service} itself" if table.ref else "goes to another backend"
-    return f"goes to {winner.origin}" + (f" ({winner.name})" if winner.name else "")
+    return f"goes to {ExplainedRoute(object=winner.origin, name=winner.name).words}"
 
 
 def _why(match: Conjunction) -> str:
