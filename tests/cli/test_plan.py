@@ -1,6 +1,7 @@
 """`headgate plan`: its text, its exit codes, and the plans of a running headgate."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,20 @@ def test_a_change_exits_with_1_and_shows_shares_cause_and_example(run: Run, tmp_
         "example  headgate explain http://website.default:8080/",
     ]
     assert ended.err == "1 change to requests\n"
+
+
+def test_the_cause_of_access_and_of_a_finding_is_an_object_of_the_change(run: Run, tmp_path: Path) -> None:
+    """The TrafficTarget that loses its pods does not change itself."""
+    shop, rules = workload("shop"), [group("g", methods=["GET"]), target("web", "web")]
+    base, change = tmp_path / "base.yaml", tmp_path / "change.yaml"
+    base.write_text("\n---\n".join([shop, *rules]))
+    change.write_text(shop.replace('"serviceAccountName": "shop"', '"serviceAccountName": "store"'))
+    lines = run("plan", "--base", str(base), "-f", str(change)).out.splitlines()
+    causes = [line.split("cause    ")[1] for line in lines if "cause    " in line]
+    assert len(causes) >= 2
+    assert all(re.fullmatch(rf"{change}:[0-9]+: Deployment default/shop: spec", cause) for cause in causes)
+    (number,) = (number for number, line in enumerate(lines) if "note NoPods TrafficTarget default/web" in line)
+    assert "cause    " in lines[number + 1]
 
 
 def test_the_same_objects_change_nothing(run: Run, tmp_path: Path) -> None:

@@ -211,6 +211,21 @@ def test_access_is_gained_and_lost_by_identity(tmp_path):
     assert all("HTTPRouteGroup default/g" in {str(cause.object) for cause in item.causes} for item in found.gained)
 
 
+def test_a_rule_for_other_callers_is_no_cause_of_lost_access(tmp_path: Path) -> None:
+    pods = [workload("shop"), workload("web")]
+    before = [*pods, group("g", methods=["GET", "POST"]), target("web", "web"), target("a", "b")]
+    after = [*pods, group("g", methods=["GET"]), target("web", "web"), target("a", "c")]
+    lost = next(row for row in planned(tmp_path, before, after).lost if row.callers == (identity("web"),))
+    assert [str(cause.object) for cause in lost.causes] == ["HTTPRouteGroup default/g"]
+
+
+def test_a_route_is_the_cause_of_requests_that_none_of_its_rules_matches(tmp_path: Path) -> None:
+    before = [SERVICES, split_of(1, 1)]
+    changes = planned(tmp_path, before, [*before, website_route(path_rule("/a", v1=1))])
+    rest = next(change for change in changes.requests if change.request_messages == ("all other requests",))
+    assert [f"{cause.object}: {cause.field}" for cause in rest.causes] == ["HTTPRoute default/website: spec.rules"]
+
+
 def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
     pods = [workload("shop"), workload("web")]
     found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])

@@ -107,6 +107,10 @@ def _verdict(verdict: CheckVerdict) -> Iterator[str]:
 def _finding(finding: NewFinding) -> Iterator[str]:
     for cause in finding.causes:
         yield f"  {_place(cause)}{finding.severity.word} {finding.reason} {cause.object}: {cause.field}: {finding.message}"
+    # It is about an object that the change leaves as it is: name the changed ones.
+    yield from _causes(finding.changes[:SHOWN_CLASSES], "perhaps " if len(finding.changes) > 1 else "")
+    if len(finding.changes) > SHOWN_CLASSES:
+        yield f"    cause    perhaps another one of {len(finding.changes)} changed objects (-o json lists them)"
 
 
 def _access(row: AccessRow) -> Iterator[str]:
@@ -158,7 +162,7 @@ def _requests(change: RequestChange) -> Iterator[str]:
 def _route(route: ExplainedRoute | None) -> str:
     if route is None:
         return "no route"
-    return f"{route.object or 'the Service itself'}" + (f", {route.name}" if route.name else "")
+    return route.words if route.object else "the Service itself"
 
 
 def _rate(rate: Rate) -> str:
@@ -173,10 +177,10 @@ def _tls(change: TlsChange) -> Iterator[str]:
     yield from _causes(change.causes)
 
 
-def _causes(causes: Iterable[Origin]) -> Iterator[str]:
+def _causes(causes: Iterable[Origin], certainty: str = "") -> Iterator[str]:
     for cause in causes:
         what = f"the deletion of {cause.object}" if cause.deleted else f"{cause.object}: {cause.field}"
-        yield f"    cause    {_place(cause)}{what}"
+        yield f"    cause    {certainty}{_place(cause)}{what}"
 
 
 def _place(cause: Origin) -> str:

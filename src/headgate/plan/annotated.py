@@ -23,6 +23,8 @@ def with_files(plan: Differences, position: Callable[[Key, str], tuple[str, int]
     located_lists = {
         name: tuple(structs.replace(row, causes=located(row.causes)) for row in items) for name, items in lists.items()
     }
+    for name in ("unreachable", "findings"):
+        located_lists[name] = tuple(structs.replace(row, changes=located(row.changes)) for row in located_lists[name])
     return structs.replace(plan, **located_lists)
 
 

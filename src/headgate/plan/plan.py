@@ -8,16 +8,15 @@ from msgspec import structs
 
 from headgate.compiler.explain import auth_words
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import group_key
 from headgate.compiler.report import Compiled
-from headgate.kinds import GATEWAY, SPECS
+from headgate.kinds import GATEWAY
 from headgate.matching.conditions import UNAMBIGUOUS
 from headgate.matching.undecided import Work
 from headgate.model.routing import PortRef, Route
 from headgate.plan import words
 from headgate.plan.access import AccessChange, access_changes
 from headgate.plan.callers import Accounts
-from headgate.plan.causes import route_causes
+from headgate.plan.causes import AccessCauses, FindingCauses, route_causes
 from headgate.plan.departures import Departure, departures, without_sidecar
 from headgate.plan.moved_requests import MovedRequests
 from headgate.plan.tls import ClientCertificateChange, TlsChange, client_certificate_changes, tls_changes
@@ -127,13 +126,18 @@ class GatewayChange(Answer, frozen=True, kw_only=True):
 
 
 class NewFinding(Answer, frozen=True, kw_only=True):
-    """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches."""
+    """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches.
+
+    `causes` has the object and field that it is about. If the change leaves this object as it is, `changes` has the changed
+    objects among which the real cause is.
+    """
 
     severity: Severity
     reason: str
     unreachable: bool
     message: str
     causes: tuple[Origin, ...]
+    changes: tuple[Origin, ...] = ()
 
 
 class Differences(Answer, frozen=True, kw_only=True):
@@ -268,15 +272,22 @@ def _outcome(route: Route | None, treatment: Treatment) -> Outcome:
 
 def access_rows(world: World, changes: Iterable[AccessChange]) -> list[AccessRow]:
     """Return the access changes; pods with the same change are in one row."""
-    pods_by_row: dict[AccessRow, list[str]] = {}
-    accounts = Accounts(world.after.mesh)
+    changes_by_row: dict[AccessRow, list[AccessChange]] = {}
+    accounts, causes = Accounts(world.after.mesh), AccessCauses(world)
     for change in changes:
-        row = _access_row(change, world, accounts)
-        pods_by_row.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
-    return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in pods_by_row.items()]
+        changes_by_row.setdefault(_access_row(change, accounts), []).append(change)
+    return [
+        structs.replace(
+            row,
+            pods=tuple(sorted({name for change in alike for name in change.workloads})),
+            causes=tuple(dict.fromkeys(cause for change in alike for cause in causes.of(change))),
+        )
+        for row, alike in changes_by_row.items()
+    ]
 
 
-def _access_row(change: AccessChange, world: World, accounts: Accounts) -> AccessRow:
+def _access_row(change: AccessChange, accounts: Accounts) -> AccessRow:
+    """Return the row of a change, without its pods and causes."""
     example = words.sent_to(change.called, change.example) if change.example else None
     # What all callers gain, the named ones may send too.
     excepted = change.excepted if change.kind == "lost" else ()
@@ -288,14 +299,13 @@ def _access_row(change: AccessChange, world: World, accounts: Accounts) -> Acces
         except_callers=excepted,
         callers_message=words.callers_words(change.sources, excepted),
         destination=change.destination,
-        pods=change.workloads,
+        pods=(),
         port=change.port,
         request_message=words.access_requests_words(change.match, change.other) if change.is_http else "connections",
         rule=AccessRule(object=change.origin, name=change.rule) if change.origin or change.rule else None,
         example=words.request_text(example, is_http=change.is_http) if example else "",
         command=command,
         certain=example is not None,
-        causes=tuple(world.cause(key, field) for key, field in _deciding(change) if key in world.changed),
     )
 
 
@@ -324,16 +334,6 @@ def rows_of_moved_requests(
             )
 
 
-def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:
-    """Yield the objects that may cause an access change: access rules, and the routes that they name."""
-    for key in dict.fromkeys(key for key in (change.origin, *change.closed_by) if key):
-        yield key, "spec"
-    if change.origin:
-        group = change.rule.partition("/")[0]
-        yield group_key(change.origin.namespace, group), "spec.matches"
-        yield Key(SPECS, "TCPRoute", change.origin.namespace, group), "spec.matches"
-
-
 def gateway_changes(world: World) -> Iterator[GatewayChange]:
     """Yield the Services that get, change or lose a proxy of their own for clients without a sidecar."""
     old, new = (
@@ -351,6 +351,7 @@ def gateway_changes(world: World) -> Iterator[GatewayChange]:
 def _new_findings(world: World) -> Iterator[NewFinding]:
     before, after = world.before.report.findings_of, world.after.report.findings_of
     changed, _ = replaced(before, after)
+    causes = FindingCauses(world)
     for about in sorted(changed if world.known is None else changed.keys() & world.known):
         old = {(finding.reason, finding.field) for finding in before.get(about, ())}
         for finding in after[about]:
@@ -361,4 +362,5 @@ def _new_findings(world: World) -> Iterator[NewFinding]:
                     unreachable=finding.reason in UNREACHABLE,
                     message=finding.message,
                     causes=(Origin(object=finding.about, field=finding.field),),
+                    changes=causes.of(finding),
                 )

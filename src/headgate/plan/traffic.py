@@ -20,7 +20,7 @@ from headgate.model.sanitizing import NOT_FOUND
 from headgate.plan.route_lists import ListedRoute, RouteDifference, differences, rules
 from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, external_name, treatment_of
 from headgate.resources.inspect import Answer
-from headgate.resources.meta import Value
+from headgate.resources.meta import Key, Value
 from headgate.shared_map import replaced
 
 NO_SUCH_PORT = answered_by_proxy(NOT_FOUND, "NoSuchPort")
@@ -62,7 +62,8 @@ class RequestClass(Value, frozen=True, kw_only=True):
     decided whether there are such requests. `taken` has the matches of earlier routes
     that may take some of them, and `authorities` has usual hosts of the entry. `is_rest` means that `match` is empty, but other routes take some requests.
     `is_rest_of_names` means TLS connections with none of the more specific server names of the entry's port. Where the proxy closes
-    them, `named_routes` has the routes of these names, whose existence is the reason.
+    them, `named_routes` has the routes of these names, whose existence is the reason. `unmatched_objects` has the objects of all
+    routes of the entry in a mesh where none matches.
     """
 
     entry: Entry
@@ -77,6 +78,7 @@ class RequestClass(Value, frozen=True, kw_only=True):
     example: Request | None
     is_rest_of_names: bool = False
     named_routes: tuple[Route, ...] = ()
+    unmatched_objects: tuple[Key, ...] = ()
 
 
 class _Side(NamedTuple):
@@ -93,6 +95,11 @@ class _Side(NamedTuple):
     def route(self, rule: ListedRoute) -> Route | None:
         """Return the route of a rule."""
         return None if rule.position is None else self.routes[rule.position]
+
+    def unmatched_objects(self, rule: ListedRoute) -> Iterator[Key]:
+        """Yield the objects of all routes if the rule stands for requests that none of them matches."""
+        if rule.position is None:
+            yield from (route.origin for route in self.routes if route.origin)
 
 
 class _Context(NamedTuple):
@@ -305,6 +312,11 @@ def _compared(
             taken=difference.excluded,
             authorities=setting.authorities,
             example=_example(setting, difference),
+            unmatched_objects=tuple(
+                dict.fromkeys(
+                    chain(sides[0].unmatched_objects(difference.before), sides[1].unmatched_objects(difference.after))
+                )
+            ),
         )
 
 
