@@ -233,10 +233,9 @@ def test_check_finds_errors_of_traffic_targets_in_files(run: Run, tmp_path: Path
     access = Path(BOOKSTORE, "access.yaml").read_text()
     (tmp_path / "access.yaml").write_text(access.replace("name: database\n  sources", "name: datebase\n  sources"))
     ended = run("check", BOOKSTORE + "/warehouse.yaml", "access.yaml")
-    finding = (
-        "note NoPods TrafficTarget default/warehouse-to-database: spec.destination.name: no pod runs as ServiceAccount"
-    )
-    assert f"access.yaml:71: {finding} default/datebase; " in ended.out
+    finding = "warning NoSuchPods TrafficTarget default/warehouse-to-database: spec.destination.name: no pod runs as"
+    assert f"access.yaml:71: {finding} ServiceAccount default/datebase; " in ended.out
+    assert "; there are pods of ServiceAccount default/database\n" in ended.out
     warehouse = Path(BOOKSTORE, "warehouse.yaml").read_text()
     label = 'app: database\n        headgate.dev/inject: "false"\n    spec:'
     (tmp_path / "warehouse.yaml").write_text(warehouse.replace("app: database\n    spec:", label))

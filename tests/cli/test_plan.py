@@ -59,7 +59,7 @@ def test_the_cause_of_access_and_of_a_finding_is_an_object_of_the_change(run: Ru
     causes = [line.split("cause    ")[1] for line in lines if "cause    " in line]
     assert len(causes) >= 2
     assert all(re.fullmatch(rf"{change}:[0-9]+: Deployment default/shop: spec", cause) for cause in causes)
-    (number,) = (number for number, line in enumerate(lines) if "note NoPods TrafficTarget default/web" in line)
+    (number,) = (number for number, line in enumerate(lines) if "warning NoSuchPods TrafficTarget default/web" in line)
     assert "cause    " in lines[number + 1]
 
 

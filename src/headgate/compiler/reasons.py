@@ -87,6 +87,7 @@ class Reason(enum.Enum):
     TOO_MANY_MATCHES = "TooManyMatches"
     COPIES_DROPPED = "CopiesDropped"
     NO_PODS = "NoPods"
+    NO_SUCH_PODS = "NoSuchPods"
     NO_CALLERS = "NoCallers"
     ALL_CALLERS_ALLOWED = "AllCallersAllowed"
     NOT_ENFORCED = "NotEnforced"
@@ -169,6 +170,7 @@ _MEANINGS = {
         Reason.INVALID_KIND: "The reference names an object of a kind that is not possible there.",
         Reason.UNSUPPORTED_PROTOCOL: "The route or the listener does not support the protocol of the port.",
         Reason.INVALID_ROUTE_KINDS: "The listener allows kinds of routes that its protocol does not support; they are ignored.",
+        Reason.NO_SUCH_PODS: "The object selects no pod, but there are pods with a similar name, so the name may be wrong.",
         Reason.RULE_NOT_FOUND: "The rule names a route, or a match in it, that does not exist; it allows nothing.",
     },
     (Severity.WARNING, ConditionType.BACKENDS_READY): {

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, SelectedPods, pod_list
+from headgate.compiler.similar_pods import SimilarPods
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import PodPort, excluded_ports, has_sidecar
 from headgate.model.routing import PortRef, Workload
@@ -96,10 +97,18 @@ class EffectTexts(NamedTuple):
     remedy: str = ADD_SIDECAR
 
 
-def findings(pods: SelectedPods, field: str, bypasses: Bypasses, texts: EffectTexts) -> Iterator[Finding]:
-    """Yield a finding for each place where an object is not enforced; `field` selects its pods."""
+def findings(
+    pods: SelectedPods, field: str, bypasses: Bypasses, texts: EffectTexts, similar: SimilarPods | None = None
+) -> Iterator[Finding]:
+    """Yield a finding for each place where an object is not enforced; `field` selects its pods.
+
+    `similar` finds the pods that a policy without pods probably means.
+    """
     if not (pods.workloads or pods.without_sidecar):
-        yield Finding(pods.about, Reason.NO_PODS, field, texts.unselected)
+        if meant := similar.of(pods.about) if similar else "":
+            yield Finding(pods.about, Reason.NO_SUCH_PODS, field, f"{texts.unselected}; {meant}")
+        else:
+            yield Finding(pods.about, Reason.NO_PODS, field, texts.unselected)
     if pods.without_sidecar:
         message = f"no sidecar enforces this object at {pod_list(pods.without_sidecar)}: {texts.without_sidecar}. {texts.remedy}"
         yield Finding(pods.about, Reason.NOT_ENFORCED, field, message)

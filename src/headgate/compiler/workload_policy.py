@@ -11,6 +11,7 @@ from headgate.compiler.authorization_policies import TARGETS, AuthorizationPolic
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import named_matches
 from headgate.compiler.report import Finding, SelectedPods, pod_list
+from headgate.compiler.similar_pods import SimilarPods
 from headgate.compiler.snapshot import Snapshot, account_of, selected_pods
 from headgate.compiler.unenforced import EffectTexts
 from headgate.compiler.workloads import PodPort, expected
@@ -361,9 +362,10 @@ def apply_policies(
         *policies.by_labels.not_applicable(by_policy),
         *configs.merged(applied),
     ]
+    similar = SimilarPods(snapshot)
     for chosen in about_policies:
         field, texts = policies.texts(chosen.about)
-        findings += unenforced.findings(chosen, field, bypasses, texts)
+        findings += unenforced.findings(chosen, field, bypasses, texts, similar)
     for chosen in about_configs:
         findings += unenforced.findings(chosen, SELECTOR, bypasses, _config_texts(chosen.about.namespace))
     selected = sorted([*about_policies, *about_configs], key=lambda chosen: chosen.about)

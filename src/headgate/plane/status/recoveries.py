@@ -56,6 +56,7 @@ RECOVERIES = {
     Reason.TARGET_PORT_NOT_DECLARED: "a container of the Service's pods declares the targetPort now",
     Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now; clients can reach the Gateway",
     Reason.NO_PODS: "this object selects pods now",
+    Reason.NO_SUCH_PODS: "this object selects pods now",
     Reason.NO_CALLERS: "pods run as the ServiceAccount of the source now",
     Reason.FIELD_IGNORED: "the field is valid or absent now",
     Reason.INVALID_PARAMETERS: "the parameters are valid now",
