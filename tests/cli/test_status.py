@@ -120,6 +120,23 @@ async def test_status_shows_failing_traffic_with_the_command_that_explains_it_an
     assert (shown["healthy"], len(shown["failing"]), shown["failing"][0]["failed"]) == (True, 6, 3)
 
 
+async def test_traffic_that_succeeds_again_does_not_fail_now(
+    served: ServedMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failures of a Service's start are in the counts for 30 s."""
+    called = Flow(source=Peer(pod="default/client"), destination=NO_PEER, service="default/web", port=8080)
+
+    async def read(seconds: float) -> Reading:
+        counts = {class_index(200): 7} | ({class_index(503): 3} if seconds > 10 else {})
+        return Reading(end=0.0, window=seconds, flows={called: Counts.of(counts)})
+
+    monkeypatch.setattr(served, "read", read)
+    assert (
+        "failing now   none\n"
+        "recovered     Pod default/client to default/web:8080: 30% failed of 10 in the last 30 s: responses 5xx; none of 7 in the last 10 s\n"
+    ) in (await served.run("status")).out
+
+
 async def test_status_says_how_many_rows_of_failing_traffic_it_leaves_out(served: ServedMesh) -> None:
     """Each watcher of the MeshStatus gets all rows again with each change."""
     for number in range(103):

@@ -123,27 +123,32 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
 
 
 def _failing(rows: Sequence[FailingTraffic], left_out: int) -> Iterator[tuple[str, Text]]:
-    """Yield two lines for each client and Service with failing traffic: what fails, and the command that explains it."""
-    title = "failing now"
-    for row in rows[:_SHOWN_FAILING]:
-        yield title, _failing_row(row)
-        yield "", Text(row.command)
-        title = ""
+    """Yield two lines for each client and Service with failing traffic: what fails, and the command that explains it.
+
+    Traffic that failed in the last 30 s and succeeds now has a title of its own.
+    """
+    shown = rows[:_SHOWN_FAILING]
+    active = [row for row in shown if not row.recovered_seconds]
+    for title, group in (("failing now", active), ("recovered", shown[len(active) :])):
+        for index, row in enumerate(group):
+            yield title if index == 0 else "", _failing_row(row)
+            yield "", Text(row.command)
+        if not active and title == "failing now":
+            yield title, Text("none")
     if len(rows) > _SHOWN_FAILING:
-        shown = f"the first {len(rows)}" if left_out else "all"
-        yield "", Text(f"and {len(rows) - _SHOWN_FAILING + left_out} more; -o json shows {shown}")
-    if not rows:
-        yield title, Text("none")
+        first = f"the first {len(rows)}" if left_out else "all"
+        yield "", Text(f"and {len(rows) - _SHOWN_FAILING + left_out} more; -o json shows {first}")
 
 
 def _failing_row(row: FailingTraffic) -> Text:
     target = f"{row.service}:{row.port}" if row.port else row.service or "an address without a known Service"
     counts = ((row.failed, "failed"), (row.denied, "denied"))
     shares = " and ".join(f"{share(Fraction(count, row.total))} {word}" for count, word in counts if count)
-    return Text(
-        f"{row.client} to {target}: {shares} of {row.total} in the last 30 s: {row.message}",
-        style=FINDING_STYLES["error"],
-    )
+    text = f"{row.client} to {target}: {shares} of {row.total} in the last 30 s: {row.message}"
+    if row.recovered_seconds:
+        later = f"; none of {row.recovered_total} in the last {row.recovered_seconds:g} s"
+        return Text(text + later, style=FINDING_STYLES["warning"])
+    return Text(text, style=FINDING_STYLES["error"])
 
 
 def _missing(names: Sequence[str]) -> str:

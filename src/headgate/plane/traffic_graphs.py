@@ -20,6 +20,7 @@ from headgate.telemetry.counters.flows import Reading, Source
 
 _KINDS = (POD, "ReplicaSet", "Job", "ReplicationController", SLICE, SERVICE, DEPLOYMENT, "StatefulSet", "DaemonSet")
 _FAILING_S = 30.0  # the default window of graphs
+_RECENT_S = 10.0  # two reports of a proxy on a cluster
 _MADE = 4  # the number of graphs that are shared: two of two windows
 
 
@@ -50,9 +51,10 @@ class TrafficGraphs:
     async def failing(self) -> tuple[FailingTraffic, ...]:
         """Return the traffic of the last 30 s that fails. Raises HeadgateError."""
         reading = await self._source.read(_FAILING_S)
+        recent = await self._source.read(_RECENT_S)
         async with self._making:
             world = await self._objects.graph_of(_KINDS)
-            return await asyncio.to_thread(failing_traffic, reading, world)
+            return await asyncio.to_thread(failing_traffic, reading, world, recent)
 
     async def _graph(self, name: str, namespace: str, seconds: float) -> TrafficGraph:
         reading = await self._source.read(seconds)  # a Prometheus may take seconds, in which other graphs are made

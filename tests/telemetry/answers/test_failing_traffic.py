@@ -57,8 +57,9 @@ def flow(caller: Peer | str, service: str = "shop/cart", **fields: Any) -> Flow:
     return Flow(source=source, destination=SERVER, service=service, port=8080 if service else 0, **fields)
 
 
-def failing(flows: dict[Flow, Counts]) -> list[FailingTraffic]:
-    return list(failing_traffic(Reading(end=1_900_000_000.0, window=30.0, flows=flows), world()))
+def failing(flows: dict[Flow, Counts], recent: dict[Flow, Counts] | None = None) -> list[FailingTraffic]:
+    later = None if recent is None else Reading(end=1_900_000_000.0, window=10.0, flows=recent)
+    return list(failing_traffic(Reading(end=1_900_000_000.0, window=30.0, flows=flows), world(), later))
 
 
 def test_all_pods_of_a_workload_are_one_caller_and_the_most_affected_one_comes_first() -> None:
@@ -76,6 +77,20 @@ def test_all_pods_of_a_workload_are_one_caller_and_the_most_affected_one_comes_f
     ]
     assert rows[0].caller is not None
     assert rows[0].caller.group == "apps"
+
+
+def test_traffic_that_succeeds_again_is_marked_and_comes_last() -> None:
+    """Without recent requests it is not known whether it succeeds again."""
+    flows = {flow(name): Counts.of({OK: 9, BROKEN: number}) for number, name in enumerate(("alone", "client-0"), 1)}
+    idle = {flow("rolled-0"): Counts.of({OK: 1, BROKEN: 5})}
+    recent = {flow("alone"): Counts.of({OK: 3, DENIED_REQUESTS: 1}), flow("client-0"): Counts.of({OK: 4})}
+    rows = failing(flows | idle, recent)
+    assert [(row.client, row.recovered_seconds, row.recovered_total) for row in rows] == [
+        ("Rollout shop/rolled", 0, 0),
+        ("Pod shop/alone", 0, 0),
+        ("Deployment shop/client", 10, 4),
+    ]
+    assert not any(row.recovered_seconds for row in failing(flows))
 
 
 @pytest.mark.parametrize(

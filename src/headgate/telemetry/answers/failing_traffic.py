@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from headgate.kinds import NAMES
 from headgate.resources.mesh_status import FailingTraffic
 from headgate.resources.meta import Key
@@ -22,24 +24,43 @@ _Place = tuple[Ref | str, str, int]
 _Path = tuple[Peer, Peer, int]
 
 
-def failing_traffic(reading: Reading, world: ObjectGraph) -> tuple[FailingTraffic, ...]:
+def failing_traffic(reading: Reading, world: ObjectGraph, recent: Reading | None = None) -> tuple[FailingTraffic, ...]:
     """Return the traffic of which at least `FAILING` fails, or access rules deny a part; the most failures come first.
 
+    With `recent`, a reading of a shorter window, traffic that succeeds there again is marked, and comes last.
     Mirrored copies do not count, because no client waits for their responses.
     """
     opened = _opened(reading.flows)
+    rows = [_row(*place, counts) for place, counts in _sums(reading, opened, world).items()]
+    failing = [row for row in rows if row.denied or (row.failed and row.failed >= FAILING * (row.total - row.denied))]
+    if failing and recent and recent.window < reading.window:
+        later = (_row(*place, counts) for place, counts in _sums(recent, opened, world).items())
+        succeeding = {_identity(row): row.total for row in later if row.total and not (row.failed or row.denied)}
+        failing = [
+            structs.replace(row, recovered_seconds=recent.window, recovered_total=succeeding[_identity(row)])
+            if _identity(row) in succeeding
+            else row
+            for row in failing
+        ]
+    return tuple(sorted(failing, key=_rank))
+
+
+def _sums(reading: Reading, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph) -> Mapping[_Place, Counts]:
+    """Return the counts of each caller and Service port."""
     sums: defaultdict[_Place, Counts] = defaultdict(Counts)
     for flow, counts in reading.flows.items():
         if counts.counters and not flow.copy:
             place = _caller(flow.source, world), *_service_port(flow, opened, world)
             sums[place] = sums[place].plus(Counts(0, counts.counters))
-    rows = [_row(*place, counts) for place, counts in sums.items()]
-    failing = [row for row in rows if row.denied or (row.failed and row.failed >= FAILING * (row.total - row.denied))]
-    return tuple(sorted(failing, key=_rank))
+    return sums
 
 
-def _rank(row: FailingTraffic) -> tuple[int, int, str, str, int]:
-    return -(row.failed + row.denied), row.total, row.client, row.service, row.port
+def _identity(row: FailingTraffic) -> tuple[str, str, int]:
+    return row.client, row.service, row.port
+
+
+def _rank(row: FailingTraffic) -> tuple[bool, int, int, str, str, int]:
+    return row.recovered_seconds > 0, -(row.failed + row.denied), row.total, *_identity(row)
 
 
 def _caller(peer: Peer, world: ObjectGraph) -> Ref | str:
