@@ -160,3 +160,44 @@ def test_events_keep_only_what_names_a_failed_probe() -> None:
     unready = {"conditions": [{"type": "ContainersReady", "status": "False"}]}
     web = pod("web", metadata={"uid": "1"}, status=unready)
     assert probe_failures([web], [reduced], 2e9) == probe_failures([web], [event], 2e9) != {}
+
+
+async def test_many_events_of_one_namespace_do_not_take_the_place_of_others(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_EVENTS", 8)
+    monkeypatch.setattr(module, "_KEPT_EVENTS", 6)
+
+    for name in ("quiet", "flood"):
+        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def write(namespace: str, numbers: range) -> None:
+        for number in numbers:
+            await store.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": {"name": f"event-{number}", "namespace": namespace},
+                    "reason": "Unhealthy",
+                    "lastTimestamp": f"2026-01-01T00:00:{number:02}Z",
+                }
+            )
+
+    await write("quiet", range(2))
+    await write("flood", range(20, 30))
+    async with following(store) as informers, asyncio.timeout(60):
+
+        async def kept() -> list[str]:
+            events = (await informers.list("", "Event")).items
+            return [f"{event['metadata']['namespace']}/{event['metadata']['name']}" for event in events]
+
+        newest = [f"flood/event-{number}" for number in range(26, 30)]
+        assert await kept() == [*newest, "quiet/event-0", "quiet/event-1"]
+        await write("flood", range(30, 33))  # the third one is above the limit again
+        while "flood/event-32" not in await kept():
+            await asyncio.sleep(0)
+        assert await kept() == [
+            *(f"flood/event-{number}" for number in range(29, 33)),
+            "quiet/event-0",
+            "quiet/event-1",
+        ]

@@ -1,6 +1,7 @@
 """Lists of objects that are requested often, from watches instead of requests to the API server."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,20 +10,23 @@ from headgate.errors import Unavailable
 from headgate.kubernetes.store import STATUS_KINDS
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listing, Reader, Relist, follow
-from headgate.plane.probe_failures import EVENT_TIMES, LONGEST_NOTE, PROBE_FIELDS
+from headgate.plane.probe_failures import EVENT_TIMES, LONGEST_NOTE, PROBE_FIELDS, event_time
 from headgate.plane.workload_readiness import CONTAINER_STATUSES
 from headgate.resources.kind import split_api_version
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import key_of
+from headgate.resources.registry import EVENT, key_of
 
 WAIT_S = 20.0
+MOST_EVENTS = 4000
+"""The number of Events above which the older ones are dropped. Each user with a namespace may write any number."""
+_KEPT_EVENTS = MOST_EVENTS * 3 // 4  # so that a flood causes no selection with each Event
 
 
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
     Pods, their workloads and Events have only the fields that traffic metrics and the status of the mesh need, and EndpointSlices that
-    follow from selectors have no endpoints. Later lists contain the same Python object while it is unchanged.
+    follow from selectors have no endpoints. There are at most `MOST_EVENTS` Events. Later lists contain the same Python object while it is unchanged.
     """
 
     def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:
@@ -53,8 +57,20 @@ class Informers:
                 objects.pop(step.key, None)
             else:
                 objects[step.key] = _reduced(step.object)
+            if kind == EVENT.kind and len(objects) > MOST_EVENTS:
+                objects = _newest(objects)
             published.replace(objects)
             del step  # frees the memory now: a step may contain all objects, and the next one may come late
+
+
+def _newest(events: Mapping[Key, Object]) -> dict[Key, Object]:
+    """Return the newest Events of each namespace, as many of each, so that one namespace does not take the place of others."""
+    numbers: Counter[str] = Counter()
+    ranked = []
+    for key in sorted(events, key=lambda key: event_time(events[key]), reverse=True):
+        ranked.append((numbers[key.namespace], key))
+        numbers[key.namespace] += 1
+    return {key: events[key] for _, key in sorted(ranked)[:_KEPT_EVENTS]}
 
 
 def _reduced(obj: Object) -> Object:

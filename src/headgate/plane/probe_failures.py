@@ -75,7 +75,7 @@ def _read(event: Object) -> _Failed | None:
     name = container["name"] if container else ""
     # A user may write Events of one namespace with the uid of a pod in another.
     pod = namespace_of(event), str(about.get("uid", ""))
-    return _Failed(pod, failed["probe"].lower(), _printable(failed["answer"].strip()), name, _time(event))
+    return _Failed(pod, failed["probe"].lower(), _printable(failed["answer"].strip()), name, event_time(event))
 
 
 def _printable(text: str) -> str:
@@ -83,8 +83,8 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST])
 
 
-def _time(event: Object) -> float:
-    """Return when a probe failed last, in seconds since the epoch. A repetition updates the Event of the first failure."""
+def event_time(event: Object) -> float:
+    """Return when an Event happened last, in seconds since the epoch. A repetition updates the Event of the first time."""
     times = (
         part(event, "series").get("lastObservedTime"),
         event.get("deprecatedLastTimestamp"),

@@ -124,7 +124,7 @@ def _reads() -> Iterator[RoleRule]:
     yield RoleRule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
     without = "sidecars are not fitted to LimitRanges and ResourceQuotas, whose namespaces may refuse pods"
     yield RoleRule(LIMIT_RANGE.group, (LIMIT_RANGE.plural, RESOURCE_QUOTA.plural), _FOLLOW, without)
-    without = "that the cluster refuses pods of StatefulSets, DaemonSets and Jobs is not reported"
+    without = "that the cluster refuses pods of StatefulSets, DaemonSets and Jobs is not reported, and failed probes have no answer"
     yield RoleRule(EVENT.group, (EVENT.plural,), _FOLLOW, without)
     for group, resources in by_group(key for key in metrics if key not in compiled):
         yield RoleRule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
