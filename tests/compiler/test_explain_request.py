@@ -67,6 +67,31 @@ def test_a_client_that_connects_by_address_calls_port_80_and_learns_which_port_i
     assert explanation.port_message == "the URL has no port, and 80 is that of http"
 
 
+@pytest.mark.parametrize("url", ["http://outside.example/", "https://outside.example/", "http://192.0.2.1:81/"])
+@pytest.mark.parametrize("caller", BY_ADDRESS)
+def test_a_connection_by_address_to_a_host_outside_the_mesh_reaches_it(url: str, caller: str) -> None:
+    """No proxy answers it: a transparent sidecar forwards the connection without reading it."""
+    for access in ("selected", "deny"):
+        explanation = explained(url, caller, access=access)
+        (backend,) = explanation.backends
+        assert (explanation.service, backend.reason, backend.status_code) == ("", "PassedThrough", 0)
+        assert ("the sidecar passes the connection" in backend.message) is ("transparent" in caller)
+
+
+@pytest.mark.parametrize("caller", BY_ADDRESS)
+def test_a_sidecar_that_refuses_hosts_outside_the_mesh_closes_their_connections(caller: str) -> None:
+    (backend,) = explained("http://outside.example/", caller, outbound="refuse").backends
+    assert backend.reason == ("NotConnected" if "transparent" in caller else "PassedThrough")
+
+
+@pytest.mark.parametrize(
+    ("caller", "options", "reason"),
+    [("pod/explicit", {}, "NoSuchHost"), ("pod/explicit", {"access": "deny"}, "NotVisible")],
+)
+def test_an_http_proxy_answers_requests_to_a_host_outside_the_mesh(caller: str, options: Any, reason: str) -> None:
+    assert outcome(explained("http://outside.example/", caller, **options))[2] == reason
+
+
 @pytest.mark.parametrize("caller", BY_PROXY)
 def test_an_http_proxy_chooses_the_first_port_and_the_explanation_says_so(caller: str) -> None:
     explanation = explained("http://cart/", caller)

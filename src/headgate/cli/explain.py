@@ -19,7 +19,7 @@ from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.output import EXIT_FAILURE, Format, answer, make_table, note, print_table, stdout, usage_error
 from headgate.cli.request_arguments import CONNECTION, FIXED, Headers, encoded_url, parse_headers, parse_method
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.evaluate import NOT_CONNECTED
+from headgate.model.evaluate import NOT_CONNECTED, PASSED_THROUGH
 from headgate.model.routing import Protocol
 from headgate.options import GivenOptions
 from headgate.resources.explanations import (
@@ -357,6 +357,8 @@ def backends_table(backends: Iterable[ExplainedBackend]) -> Table:
 
 
 def _answers(backend: ExplainedBackend) -> str:
+    if backend.reason == PASSED_THROUGH:
+        return "the host itself"
     if not backend.status_code:
         return f"{backend.service}:{backend.port}"
     reason = f", {backend.message or backend.reason}" if backend.reason else ""

@@ -16,6 +16,7 @@ from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import (
     NO_SUCH_PORT,
     NOT_CONNECTED,
+    PASSED_THROUGH,
     PREFLIGHT_REQUEST,
     UNAVAILABLE,
     Decision,
@@ -73,6 +74,8 @@ def explain(
     if decision.entry is None and caller.by_address and (message := _missing_port(decision)):
         failed = Portion(share=Fraction(1), status=UNAVAILABLE, reason=NOT_CONNECTED, message=message)
         decision = structs.replace(decision, shares=(failed,), sanitized=None)
+    elif decision.entry is None and caller.by_address and caller.object and not decision.route:
+        decision = structs.replace(decision, shares=(_outside(compiled.mesh, caller),), sanitized=None)
     elif decision.entry is None and caller.is_scoped and not decision.is_refused:
         refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="NotVisible", message=_NOT_VISIBLE)
         decision = structs.replace(decision, shares=(refused,))
@@ -116,6 +119,19 @@ def explain(
         remarks=tuple(_remarks(compiled, snapshot, decision)),
         trace=_trace(compiled.mesh, request),
     )
+
+
+def _outside(mesh: Mesh, caller: Caller) -> Portion:
+    """Return what happens to a connection to the address of a host that is no Service."""
+    no_service = (
+        "no Service of the mesh has this host (write name.namespace, or its namespace with -n, if you mean one):"
+    )
+    if caller.sidecar and not mesh.passthrough:
+        message = f"{no_service} the sidecar closes the connection, because headgate runs with --outbound refuse"
+        return Portion(share=Fraction(1), status=UNAVAILABLE, reason=NOT_CONNECTED, message=message)
+    passed = "the sidecar passes the connection" if caller.sidecar else "the connection goes"
+    message = f"{no_service} {passed} as it is to the address that the name has, if it has one; no route, access rule or mutual TLS of the mesh applies"
+    return Portion(share=Fraction(1), reason=PASSED_THROUGH, message=message)
 
 
 def _missing_port(decision: Decision) -> str:

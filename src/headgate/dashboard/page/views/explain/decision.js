@@ -123,7 +123,7 @@ function Backend({ backend, verb }) {
   const answer = reason === "NotConnected" ? "The connection fails" : `The proxy answers ${statusCode}`;
   return html`<div class="backend">
     <p>
-      <strong>${statusCode ? answer : `${service}:${port}`}</strong>
+      <strong>${statusCode ? answer : reason === "PassedThrough" ? "The host itself" : `${service}:${port}`}</strong>
       ${statusCode ? ` to ${part}` : ` ${verb} ${part} of the requests`}
       ${readyEndpoints === undefined ? null : html`<span class="quiet">, ${plural(readyEndpoints, "ready endpoint")}</span>`}
     </p>
