@@ -121,9 +121,10 @@ function Backend({ backend, verb }) {
   } = backend;
   const part = percent(share.numerator, share.denominator);
   const answer = reason === "NotConnected" ? "The connection fails" : `The proxy answers ${statusCode}`;
+  const place = reason === "PassedThrough" ? "The host itself" : `${service}:${port}`;
   return html`<div class="backend">
     <p>
-      <strong>${statusCode ? answer : reason === "PassedThrough" ? "The host itself" : `${service}:${port}`}</strong>
+      <strong>${statusCode ? answer : place}</strong>
       ${statusCode ? ` to ${part}` : ` ${verb} ${part} of the requests`}
       ${readyEndpoints === undefined ? null : html`<span class="quiet">, ${plural(readyEndpoints, "ready endpoint")}</span>`}
     </p>
