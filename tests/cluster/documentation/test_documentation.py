@@ -26,6 +26,7 @@ from tests.cluster.installation import SYSTEM, WITHOUT_APIS, install
 from tests.cluster.replica import serving
 from tests.docs.console import ROOT
 from tests.e2e.running_mesh import KUBECTL
+from tests.make.objects import split
 from tests.waiting import until
 
 from headgate.compiler.reasons import Reason
@@ -63,7 +64,10 @@ HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
 SIDECAR = "headgate-sidecar"
 NODE = "node"
 ADDRESSES = ip_network("10.1.0.0/16")
-SPLITS = "split.smi-spec.io/v1alpha4"
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+BUILD = f"{SPLITS}/build"
+"""A split whose status shows that the control plane has compiled what was written before. To create and delete one each time
+would make the control plane review and compile twice."""
 POLL_S = 0.2  # most looks read all pods and objects of a reader
 
 
@@ -79,6 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiServer]
         until(lambda: found.call("GET", f"{SYSTEM}/serviceaccounts/default")[0] == 200)
         stack.enter_context(serving(found))
         found.make("/api/v1/nodes", {"metadata": {"name": NODE}})
+        found.make(SPLITS, split("missing", {"missing-v1": 1}, name="build", namespace="default"))
         yield found
 
 
@@ -163,13 +168,16 @@ class Reader:
         )
 
     def _wait_for_a_build(self) -> None:
-        """Create a split, and wait for its status, so that no finding about an older object is still to come."""
-        metadata = {"name": f"build-{next(self.numbers)}", "namespace": self.namespace}
-        spec = {"service": "missing", "backends": [{"service": "missing-v1", "weight": 1}]}
-        path = f"/apis/{SPLITS}/namespaces/{self.namespace}/trafficsplits"
-        self.cluster.make(path, {"apiVersion": SPLITS, "kind": "TrafficSplit", "metadata": metadata, "spec": spec})
-        until(lambda: self.cluster.call("GET", f"{path}/{metadata['name']}")[1]["status"], poll=POLL_S)
-        self.cluster.call("DELETE", f"{path}/{metadata['name']}")
+        """Change the split of the fixture, and wait for its status, so that no finding about an older object is still to come."""
+        backends = [{"service": "missing-v1", "weight": next(self.numbers)}]
+        status, changed = self.cluster.call("PATCH", BUILD, {"spec": {"backends": backends}}, content_type=MERGE)
+        assert status == 200, changed
+        generation = changed["metadata"]["generation"]
+        until(lambda: self._has_status_of(generation), f"status of {BUILD}", poll=POLL_S)
+
+    def _has_status_of(self, generation: int) -> bool:
+        conditions = self.cluster.call("GET", BUILD)[1]["status"]["conditions"]
+        return {condition["observedGeneration"] for condition in conditions} == {generation}
 
     def _reports(self, expected: set[str]) -> bool:
         """Assert that all pods run, and that all statuses are current and have the expected reasons only."""
