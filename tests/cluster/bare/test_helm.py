@@ -116,6 +116,8 @@ async def test_helm_takes_over_an_installation_upgrades_it_uninstalls_it_and_ins
     assert_upgraded_and_uninstalled(release, chart, CLIENT_SIDE)
     release.helm("install", "headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
+    release.helm("upgrade", "headgate", CHART, CLIENT_SIDE, *WITHOUT_APIS, "--set", "replicas=3")
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
 
 
 def _name(obj: Any) -> str:
@@ -149,15 +151,18 @@ def assert_upgraded_and_uninstalled(release: Release, chart: Path, side: str) ->
     assert release.get(DEFINITION)["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-async def test_helm_takes_over_definitions_but_no_custom_metrics_of_another_server(release: Release) -> None:
+async def test_helm_takes_over_definitions_but_no_custom_metrics_of_another_server(
+    release: Release, tmp_path: Path
+) -> None:
     """The definitions stay after an uninstallation."""
+    chart = chart_with_definitions(tmp_path / "chart", *map(name_in, (DEFINITION, CONVERTED)))
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
     other = {"metadata": {"name": "v1beta1.custom.metrics.k8s.io"}, "spec": {**ADAPTER, "version": "v1beta1"}}
     release.cluster.make(path, other)
     linkerd = ORIGINS[0]
     release.cluster.make(CONVERTED.rpartition("/")[0], linkerd.definitions[0])
     before = release.get(CONVERTED)
-    options = ("headgate", CHART, CLIENT_SIDE, "--set", "customMetrics.enabled=true", *WITHOUT_APIS)
+    options = ("headgate", chart, CLIENT_SIDE, "--set", "customMetrics.enabled=true", *WITHOUT_APIS)
     install = ("install", *options, "--create-namespace")
     assert "v1beta1.custom.metrics.k8s.io names the Service monitoring/adapter" in release.helm(*install, fails=True)
     assert release.is_gone(DEPLOYMENT)
