@@ -13,7 +13,8 @@ from tests.cli.traffic.graphs import NUMBERS, graph, peer, shop
 
 from headgate.cli.traffic.ascii_layout import GridBox, GridLayout, layout_on_grid
 from headgate.cli.traffic.diagram_formats import dot, mermaid
-from headgate.cli.traffic.graph import Graph, build_links
+from headgate.cli.traffic.edges import EdgePeer
+from headgate.cli.traffic.graph import Arrow, Graph, build_links
 from headgate.cli.traffic.kinds import OUTSIDE
 from headgate.cli.traffic.layout import layout_graph
 from headgate.cli.traffic.metrics import Metrics
@@ -259,13 +260,73 @@ def test_an_arrow_with_only_denied_requests_ends_in_a_cross():
         "| thief | --+\n"
         "+-------+\n"
         "\n"
-        "--x denied by access rules\n"
+        "--x all denied by access rules\n"
     )
     assert draw(denied_graph(), width=10).text.splitlines()[-3] == "  --x  shop"
     assert "9 denied" in draw(denied_graph(), wide=True).text
     assert '"thief" -> "shop" [label="9 denied", color=orange, arrowhead=tee];' in dot(denied_graph())
     assert '--x|"9 denied"|' in mermaid(denied_graph())
     assert 'class="line calls denied"' in svg(denied_graph())
+
+
+def partly_denied(shown: Graph, source: str) -> Graph:
+    """Return a graph in which access rules denied 54 requests of `source`, and no others."""
+    some = msgspec.structs.replace(NUMBERS, denied=54)
+    edges = [
+        msgspec.structs.replace(edge, metrics=some if edge.source.name == source else edge.metrics)
+        for edge in shown.edges
+    ]
+    return msgspec.structs.replace(shown, edges=tuple(edges))
+
+
+def test_an_arrow_with_some_denied_requests_ends_in_an_exclamation_mark():
+    shown = partly_denied(graph([("thief", "shop"), ("buyer", "shop")]), "thief")
+    assert draw(shown).text == (
+        "+-------+       +------+\n"
+        "| buyer | ----> | shop |\n"
+        "+-------+   +-! |      |\n"
+        "            |   +------+\n"
+        "+-------+   |\n"
+        "| thief | --+\n"
+        "+-------+\n"
+        "\n"
+        "--! some denied by access rules\n"
+    )
+    listed = draw(shown, width=10).text.splitlines()
+    assert "  --!  shop" in listed
+    assert "  -->  shop" in listed
+    assert "100.00% 1.8rps, 54 denied" in draw(shown, wide=True).text
+
+
+def test_each_end_of_a_line_shows_whether_rules_deny_the_calls_that_arrive_there():
+    both = partly_denied(graph([("foo", "bar"), ("bar", "foo")]), "foo")
+    assert draw(both).text.splitlines()[1] in ("| foo | <--! | bar |", "| bar | !--> | foo |")
+    above = partly_denied(graph(SEED), "foo")
+    assert draw(above).text.splitlines()[1].rstrip() == "                  |                        !"
+
+
+def test_some_denied_connections_have_the_sign_and_a_legend_too():
+    shown = graph([("a", "db"), ("thief", "db")])
+    metrics = [
+        Metrics(connections=9, denied_connections=4, window=30.0),
+        Metrics(connections=4, denied_connections=4, window=30.0),
+    ]
+    edges = [msgspec.structs.replace(edge, metrics=of) for edge, of in zip(shown.edges, metrics, strict=True)]
+    text = draw(msgspec.structs.replace(shown, edges=tuple(edges))).text
+    assert text.endswith("\n--x all denied by access rules   --! some denied by access rules\n")
+    assert "| a     | ----! | db" in text
+
+
+def test_the_legend_says_what_the_box_of_a_called_service_is():
+    shown = graph([("foo", "bar")])
+    called = EdgePeer("Service", "default", "bookstore")
+    unreached = Arrow(source=peer("foo"), target=called, metrics=Metrics(failure=3, window=30.0))
+    both = msgspec.structs.replace(shown, nodes=(*shown.nodes, called), edges=(*shown.edges, unreached))
+    text = draw(both).text
+    assert "| service/bookstore |" in text
+    assert text.endswith("\nservice/NAME calls that reached no pod\n")
+    assert "service/NAME" not in draw(shown).text
+    assert "service/NAME" not in draw(msgspec.structs.replace(both, kind="Service")).text
 
 
 def test_lines_are_colored_and_boxes_are_not():

@@ -64,6 +64,11 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.denied_total) and not self.requests and self.connections == self.denied_connections
 
     @property
+    def is_partly_denied(self) -> bool:
+        """Return whether some requests or connections were denied, and others were not."""
+        return bool(self.denied_total) and not self.is_denied
+
+    @property
     def color(self) -> Color:
         """Return the color: failures take precedence over denials."""
         return "failing" if self.failure or self.connection_failures else "denied" if self.denied_total else ""

@@ -10,12 +10,14 @@ from headgate.cli.traffic.ascii_layout import GridBox, GridLayout, GridPath, lay
 from headgate.cli.traffic.colors import Color, paint
 from headgate.cli.traffic.errors import NotDrawable
 from headgate.cli.traffic.graph import Arrow, ArrowPair, Graph, Style, build_links
+from headgate.cli.traffic.kinds import SERVICES
 from headgate.cli.traffic.layout import layout_graph
 
 _DRAWABLE = 300  # maximum lines of a diagram: more are unreadable, and the layout time grows with their square
 _HORIZONTAL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
 _VERTICAL: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
 _DENIED = "x"
+_PARTLY_DENIED = "!"
 _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> shares of a TrafficSplit"}
 
 
@@ -130,7 +132,10 @@ def _end(port: _Position, inner: _Position, edge: Arrow | None) -> _Characters:
 
 
 def _head(edge: Arrow, usual: str) -> str:
-    return _DENIED if edge.metrics.is_denied else usual
+    """Return the arrowhead: one character, because a line that ends above or below a box has room for no other."""
+    if edge.metrics.is_denied:
+        return _DENIED
+    return _PARTLY_DENIED if edge.metrics.is_partly_denied else usual
 
 
 def _box(box: GridBox) -> _Characters:
@@ -165,7 +170,11 @@ def _notes(graph: Graph) -> Iterator[str]:
     styles = {edge.style for edge in graph.edges}
     signs = [text for style, text in _LEGEND.items() if style in styles]
     if any(edge.metrics.is_denied for edge in graph.edges):
-        signs.append(f"--{_DENIED} denied by access rules")
+        signs.append(f"--{_DENIED} all denied by access rules")
+    if any(edge.metrics.is_partly_denied for edge in graph.edges):
+        signs.append(f"--{_PARTLY_DENIED} some denied by access rules")
+    if graph.kind != SERVICES.kind and any(node.kind == SERVICES.kind for node in graph.connected):
+        signs.append("service/NAME calls that reached no pod")
     if signs:
         yield ""
         yield "   ".join(signs)
