@@ -29,7 +29,7 @@ async def test_plots_stay_with_a_notice_while_the_series_cannot_be_read(opened: 
     serve_service(opened.api)
     await opened.open("/service/shop/website")
     page = opened.page
-    plot = page.get_by_role("img", name="Requests a second: website-v1 15, website-v2 5")
+    plot = page.get_by_role("img", name="Requests a second: website-v1 14.5, website-v2 4.5")
     notice = page.get_by_role("region", name="Traffic").get_by_text("Not current.")
     await expect(plot).to_be_visible()
     await expect(notice).to_have_count(0)

@@ -192,7 +192,7 @@ async def test_a_service_shows_its_traffic_by_backend_and_the_weights_that_chang
     await opened.open("/service/shop/website")
     for title, text in (
         ("Weights", "website-v1 90 %, website-v2 10 %"),
-        ("Requests a second", "website-v1 15, website-v2 5"),
+        ("Requests a second", "website-v1 14.5, website-v2 4.5"),
         ("Responses a second by class", "2xx 18.5, denied 0.5, gRPC 14 (failure) 1"),
         ("Success", "website-v1 100 %, website-v2 77.8 %"),
         ("Latency", "p50 1 ms, p90 2 ms, p99 9 ms"),
@@ -204,7 +204,7 @@ async def test_a_service_shows_its_traffic_by_backend_and_the_weights_that_chang
     await expect(page.get_by_text("2xx 270, denied 10, gRPC 14 (failure) 20")).to_be_visible()
 
     callers = page.get_by_role("region", name="Callers").locator("tbody tr")
-    await expect(callers).to_have_text(["client (shop)10/s85 %10.5 ms!100yes"])
+    await expect(callers).to_have_text(["client (shop)6.67/s85 %10.5 ms!100yes"])
     splits = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="TrafficSplit shop/website"))
     await expect(splits.first).to_have_text("TrafficSplit shop/website")
     await expect(page.get_by_text("Service shop/gone not found; create it")).to_be_visible()
@@ -238,8 +238,8 @@ async def test_a_time_without_counts_is_a_gap_in_the_lines_of_a_plot(opened: Ope
     start = 1767225600
     assert [time - start for time in rates["times"]] == [10, 20, 30]
     assert rates["lines"] == [
-        {"label": "website-v1", "values": [9, None, 15]},
-        {"label": "website-v2", "values": [1, None, 5]},
+        {"label": "website-v1", "values": [8.5, None, 14.5]},
+        {"label": "website-v2", "values": [0.5, None, 4.5]},
     ]
 
 

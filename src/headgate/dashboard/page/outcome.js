@@ -18,15 +18,20 @@
 const FAILING = 0.01;
 
 /**
- * Return the outcomes of requests and connections: `denied` ones are not in `total`, `failed` and `audited` ones are.
+ * Return the outcomes of requests and connections: only `denied` has the denied ones, as in `kubectl traffic`. `total`, `failed` and `audited`
+ * have both kinds; `connections` are without failed ones.
  *
  * @param {Counted} counted
  */
 export function outcome(counted) {
   const denied = counted.denied + counted.deniedConnections;
   const failed = counted.failures + counted.failedConnections;
-  const total = counted.requests + counted.connections + counted.failedConnections - denied;
-  return { total, failed, denied, audited: counted.audited ?? 0, failing: isFailing(failed, total) };
+  const requests = counted.requests - counted.denied;
+  // Two proxies count a denied connection, and report it at different times.
+  const connections = Math.max(counted.connections - counted.deniedConnections, 0);
+  const total = requests + connections + counted.failedConnections;
+  const failing = isFailing(failed, total);
+  return { requests, connections, total, failed, denied, audited: counted.audited ?? 0, failing };
 }
 
 /**

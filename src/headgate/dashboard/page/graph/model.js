@@ -193,10 +193,9 @@ export function lineWidth(perSecond) {
  * @returns {string[][]}
  */
 function trafficLines(edge, window) {
-  const { total, failed } = outcome(edge);
+  const { requests, connections, total, failed } = outcome(edge);
   if (total === 0) return [];
-  const allowed = (edge.requests ?? 0) - (edge.denied ?? 0);
-  const first = allowed > 0 ? [rate(allowed, window)] : [plural(edge.connections ?? 0, "connection")];
+  const first = requests > 0 ? [rate(requests, window)] : [plural(connections, "connection")];
   first.push(percent(total - failed, total));
   const second = [];
   if (typeof edge.p99Microseconds === "number") second.push(`p99 ${latency(edge.p99Microseconds)}`);
@@ -224,8 +223,7 @@ function trafficMarks(total, failed, denied) {
  * @returns {[string, string][]}
  */
 function trafficDetails(edge, window) {
-  const requests = (edge.requests ?? 0) - (edge.denied ?? 0);
-  const connections = (edge.connections ?? 0) - (edge.deniedConnections ?? 0);
+  const { requests, connections } = outcome(edge);
   /** @type {[string, string][]} */
   const details = [];
   if (requests > 0) {

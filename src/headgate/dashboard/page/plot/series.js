@@ -9,8 +9,8 @@ import { outcome } from "../outcome.js";
 /** @typedef {{times: number[], lines: Line[]}} Columns */
 
 /**
- * Return the requests a second, for each backend that answered, or as a whole without backends. TCP connections are counted where a Service
- * has no requests.
+ * Return the requests a second that were not denied, for each backend that answered, or as a whole without backends. TCP connections are
+ * counted where a Service has no requests.
  *
  * @param {TrafficSeriesStatus} status
  * @returns {Columns}
@@ -18,8 +18,10 @@ import { outcome } from "../outcome.js";
 export function rates({ points, backends, stepMilliseconds }) {
   const times = timesOf(points, stepMilliseconds);
   const isHttp = points.some(({ requests }) => requests > 0);
-  const value = (/** @type {TrafficPoint} */ point) =>
-    (isHttp ? point.requests : point.connections) / Math.max(secondsOf(point), 1);
+  const value = (/** @type {TrafficPoint} */ point) => {
+    const { requests, connections } = outcome(point);
+    return (isHttp ? requests : connections) / Math.max(secondsOf(point), 1);
+  };
   const whole = { label: isHttp ? "requests" : "connections", values: aligned(times, points, value) };
   const parts = backends.map((backend) => ({ label: backend.service, values: aligned(times, backend.points, value) }));
   return { times, lines: parts.length ? parts : [whole] };

@@ -41,7 +41,7 @@ function columns(milliseconds) {
       title: "Requests",
       number: true,
       largestFirst: true,
-      hint: "Requests a second; opened TCP connections a second; requests that a split of another Service sent here",
+      hint: "Requests a second; opened TCP connections a second; both without denied ones. Requests that a split of another Service sent here",
       cell: (row) => rateCell(row, milliseconds),
       sort: ({ requests, connections, split }) => requests + connections + split,
     },

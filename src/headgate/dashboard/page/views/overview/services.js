@@ -15,9 +15,9 @@ import { outcome } from "../../outcome.js";
  * @typedef {object} ServiceRow
  * @property {GraphNode} node
  * @property {number} index the node's index in the graph
- * @property {number} requests
- * @property {number} connections
- * @property {number} total requests and connections that were not denied
+ * @property {number} requests requests that were not denied
+ * @property {number} connections opened connections that were not denied
+ * @property {number} total both, and failed connections
  * @property {number} failed those of them that failed
  * @property {number} denied
  * @property {number} audited requests that rules in audit mode would deny
@@ -63,13 +63,13 @@ function rowOf(node, index, calls, split) {
   const latencies = incoming.map(({ p99Microseconds }) => p99Microseconds).filter((value) => value !== null);
   const exchanged = sum((edge) => edge.exchanged);
   const outcomes = incoming.map(outcome);
-  const counted = (/** @type {"total" | "failed" | "denied" | "audited"} */ name) =>
+  const counted = (/** @type {"requests" | "connections" | "total" | "failed" | "denied" | "audited"} */ name) =>
     outcomes.reduce((total, one) => total + one[name], 0);
   return {
     node,
     index,
-    requests: sum((edge) => edge.requests),
-    connections: sum((edge) => edge.connections),
+    requests: counted("requests"),
+    connections: counted("connections"),
     total: counted("total"),
     failed: counted("failed"),
     denied: counted("denied"),

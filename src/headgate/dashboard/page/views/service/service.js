@@ -85,11 +85,11 @@ function Edges({ title, graph, edges, end }) {
 /** @param {{graph: GraphStatus, edge: GraphEdge, end: "source" | "target"}} properties */
 function EdgeRow({ graph, edge, end }) {
   const node = graph.nodes[edge[end]];
-  const { total, failed, denied, audited } = outcome(edge);
+  const { requests, connections, total, failed, denied, audited } = outcome(edge);
   const title = node ? `${node.name}${node.namespace ? ` (${node.namespace})` : ""}` : "unknown";
   return html`<tr>
     <th scope="row">${node?.kind === "Service" ? html`<a href=${linkTo(["service", node.namespace, node.name])}>${title}</a>` : title}${edge.copy ? ", copies" : ""}</th>
-    <td class="number">${rate(edge.requests + edge.connections, graph.windowMilliseconds)}</td>
+    <td class="number">${rate(requests + connections, graph.windowMilliseconds)}</td>
     <td class="number">${percent(total - failed, total)}</td>
     <td class="number">${latency(edge.p99Microseconds)}</td>
     <td class="number"><${Denied} denied=${denied} audited=${audited} /></td>
