@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
-from headgate.model.authorization import authorize, grants_allowing, port_of, protocol_at, would_refuse
+from headgate.model.authorization import authorize, grants_allowing, port_of, protocol_at, refusal, would_refuse
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import ANY, Header, Match, Path, Request, Text
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
@@ -244,3 +244,12 @@ def test_an_audit_allows_no_request_that_every_workload_refuses():
     """A request that the sidecar refuses as malformed is refused with and without access rules."""
     assert not ask(AUDITED, target="*", method="OPTIONS").allowed
     assert not would_refuse(AUDITED, 8080, protocol=Protocol.HTTP, identity=SA_2, request=Request(target="no-slash"))
+
+
+def test_a_refusal_says_what_holds_for_all_calls_of_a_caller_to_a_port():
+    assert refusal(EXAMPLE, 8080, SA_2) == "no rule for this caller matches these calls"
+    assert refusal(EXAMPLE, 8080, SA_3) == "no TrafficTarget or XAuthorizationPolicy allows this caller"
+    assert refusal(EXAMPLE, 8080, "") == "it allows only callers with an identity, and plaintext has none"
+    assert refusal(granted(port=9), 8080, SA_2) == "the rules for this caller apply to other ports or another protocol"
+    assert refusal(granted(sources=("*",)), 8080, "") == "no rule for this caller matches these calls"
+    assert refusal(OPEN, 8080, SA_3) == ""

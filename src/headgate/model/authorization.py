@@ -19,6 +19,7 @@ from headgate.resources.meta import Key, Value
 
 ANY_REQUEST = Request()
 _NO_DIGEST = "0" * 64
+_NO_IDENTITY = "it allows only callers with an identity, and plaintext has none"
 
 
 class Authorization(Value, frozen=True, kw_only=True):
@@ -87,6 +88,19 @@ def port_of(workload: Workload, number: int) -> InboundPort | None:
     return next((inbound for inbound in workload.ports if inbound.port == number), None)
 
 
+def refusal(workload: Workload, port: int, identity: str) -> str:
+    """Return why a closed workload denies requests and connections of a caller to a port, as far as it is the same for all of them.
+
+    `identity` is the caller's SPIFFE ID, empty for plaintext. The text is empty if the workload is open.
+    """
+    access = workload.access
+    if not access.closed:
+        return ""
+    if any(grant.includes(identity) for grant in access.grants if grant.port in {0, port}):
+        return "no rule for this caller matches these calls"
+    return _refused(access, identity, ()) if identity else _NO_IDENTITY
+
+
 def protocol_at(port: InboundPort, called: PortRef, *, has_identity: bool) -> Protocol:
     """Return the protocol in which a client uses a port (D15).
 
@@ -135,7 +149,7 @@ def _by_rules(access: Access, rules: Iterable[tuple[Grant, str, str]], identity:
                 return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
             unmet.append(f"{grant.origin}, {rule}: {why}")
     if not identity:
-        return Authorization(allowed=False, why="it allows only callers with an identity, and plaintext has none")
+        return Authorization(allowed=False, why=_NO_IDENTITY)
     return Authorization(allowed=False, why=_refused(access, identity, unmet))
 
 

@@ -54,7 +54,9 @@ class TrafficGraphs:
         recent = await self._source.read(_RECENT_S)
         async with self._making:
             world = await self._objects.graph_of(_KINDS)
-            return await asyncio.to_thread(failing_traffic, reading, world, recent)
+            compiled = self._live_state.loop.compiled.get()
+            mesh = compiled.mesh if compiled else None
+            return await asyncio.to_thread(failing_traffic, reading, world, mesh, recent)
 
     async def _graph(self, name: str, namespace: str, seconds: float) -> TrafficGraph:
         reading = await self._source.read(seconds)  # a Prometheus may take seconds, in which other graphs are made

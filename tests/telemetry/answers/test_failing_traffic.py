@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.make.objects import deployment, pod, service
 from tests.telemetry.proxies import series_of
 
+from headgate.model.access import OPEN, Access, Grant, RequestRule
+from headgate.model.identities import spiffe_id
+from headgate.model.requests import ANY
+from headgate.model.routing import Mesh, Workload
 from headgate.plane.object_graphs import object_info
 from headgate.resources.mesh_status import FailingTraffic
+from headgate.resources.meta import Key
 from headgate.resources.pod_owners import Ref
 from headgate.settings import DEFAULTS
 from headgate.telemetry.answers.failing_traffic import FAILING, failing_traffic
@@ -57,9 +63,11 @@ def flow(caller: Peer | str, service: str = "shop/cart", **fields: Any) -> Flow:
     return Flow(source=source, destination=SERVER, service=service, port=8080 if service else 0, **fields)
 
 
-def failing(flows: dict[Flow, Counts], recent: dict[Flow, Counts] | None = None) -> list[FailingTraffic]:
+def failing(
+    flows: dict[Flow, Counts], mesh: Mesh | None = None, recent: dict[Flow, Counts] | None = None
+) -> list[FailingTraffic]:
     later = None if recent is None else Reading(end=1_900_000_000.0, window=10.0, flows=recent)
-    return list(failing_traffic(Reading(end=1_900_000_000.0, window=30.0, flows=flows), world(), later))
+    return list(failing_traffic(Reading(end=1_900_000_000.0, window=30.0, flows=flows), world(), mesh, later))
 
 
 def test_all_pods_of_a_workload_are_one_caller_and_the_most_affected_one_comes_first() -> None:
@@ -84,7 +92,7 @@ def test_traffic_that_succeeds_again_is_marked_and_comes_last() -> None:
     flows = {flow(name): Counts.of({OK: 9, BROKEN: number}) for number, name in enumerate(("alone", "client-0"), 1)}
     idle = {flow("rolled-0"): Counts.of({OK: 1, BROKEN: 5})}
     recent = {flow("alone"): Counts.of({OK: 3, DENIED_REQUESTS: 1}), flow("client-0"): Counts.of({OK: 4})}
-    rows = failing(flows | idle, recent)
+    rows = failing(flows | idle, recent=recent)
     assert [(row.client, row.recovered_seconds, row.recovered_total) for row in rows] == [
         ("Rollout shop/rolled", 0, 0),
         ("Pod shop/alone", 0, 0),
@@ -135,6 +143,52 @@ def test_copies_and_idle_flows_do_not_fail() -> None:
 def test_a_command_explains_the_cause(called: Flow, counts: dict[int, int], command: str) -> None:
     (row,) = failing({called: Counts.of(counts)})
     assert row.command == command
+
+
+GRANTED = Grant(
+    origin=Key("access.smi-spec.io", "TrafficTarget", "shop", "readers"),
+    sources=(spiffe_id("cluster.local", "shop", "reader"),),
+    requests=(RequestRule(name="books/look", match=ANY),),
+)
+CART = Workload(name="shop/cart-0", address="10.1.0.1", identity="", access=Access(closed=True, grants=(GRANTED,)))
+NO_TARGET = "no TrafficTarget or XAuthorizationPolicy allows this caller"
+NO_IDENTITY = "it allows only callers with an identity, and plaintext has none"
+
+
+@pytest.mark.parametrize(
+    ("called", "server", "message"),
+    [
+        (flow("thief-0", secured=True), CART, NO_TARGET),
+        (flow("reader-0", secured=True), CART, "no rule for this caller matches these calls"),
+        (flow("reader-0", secured=False), CART, NO_IDENTITY),
+        (flow("ended", secured=True), CART, NO_IDENTITY),
+        (flow(NO_PEER), CART, NO_IDENTITY),
+        (flow(GATEWAY, secured=True), CART, NO_TARGET),
+        (flow(Peer(outside=spiffe_id("cluster.local", "shop", "thief")), secured=True), CART, NO_TARGET),
+        (flow("thief-0", secured=True), structs.replace(CART, access=OPEN), "access rules deny them"),
+        (flow("thief-0", secured=True), structs.replace(CART, name="shop/other"), "access rules deny them"),
+    ],
+)
+def test_a_denied_caller_has_the_reason_by_the_current_rules(called: Flow, server: Workload, message: str) -> None:
+    """A server that is open now, or that ended, has no such reason."""
+    callers = [
+        structs.replace(CART, name=f"shop/{name}-0", identity=spiffe_id("cluster.local", "shop", name), access=OPEN)
+        for name in ("thief", "reader")
+    ]
+    mesh = Mesh(domain="cluster.local", workloads=(server, *callers))
+    (row,) = failing({called: Counts.of({DENIED_REQUESTS: 3})}, mesh)
+    assert row.message == message
+
+
+def test_the_most_frequent_reason_of_a_denied_caller_is_named() -> None:
+    secured, plaintext = flow("alone", secured=True), flow("alone")
+    proven = structs.replace(CART, name="shop/alone", identity=spiffe_id("cluster.local", "shop", "alone"), access=OPEN)
+    mesh = Mesh(domain="cluster.local", workloads=(CART, proven))
+    for first, second, message in ((2, 3, NO_IDENTITY), (3, 2, NO_TARGET)):
+        denied = {secured: Counts.of({DENIED_REQUESTS: first}), plaintext: Counts.of({DENIED_REQUESTS: second})}
+        assert [row.message for row in failing(denied, mesh)] == [message]
+    failed = failing({plaintext: Counts.of({DENIED_REQUESTS: 2, BROKEN: 3})}, mesh)
+    assert [row.message for row in failed] == ["responses 5xx"]
 
 
 def test_all_addresses_outside_of_the_mesh_are_one_client_without_a_workload() -> None:

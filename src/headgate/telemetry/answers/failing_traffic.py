@@ -1,11 +1,15 @@
 """Finds the traffic that fails now, from the flows of a Reading: which callers of which Service ports, and why."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.kinds import NAMES
+from headgate.model.authorization import refusal
+from headgate.model.identities import gateway_id, parse_id
+from headgate.model.routing import Mesh, Workload
 from headgate.resources.mesh_status import FailingTraffic
 from headgate.resources.meta import Key
 from headgate.resources.pod_owners import POD, Ref
@@ -18,23 +22,27 @@ from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer, Reading
 FAILING = 0.01
 """The share of failures from which traffic counts as failing, as in the graph of the dashboard (`outcome.js`)."""
 _GROUPS = {names.kind: names.group for names in reversed(NAMES)}
+_DENIED = "access rules deny them"
 _CLIENTS = {GATEWAY.outside: "the gateway", "": UNKNOWN}
 _OUTSIDE = "clients outside of the mesh"
 _Place = tuple[Ref | str, str, int]
 _Path = tuple[Peer, Peer, int]
 
 
-def failing_traffic(reading: Reading, world: ObjectGraph, recent: Reading | None = None) -> tuple[FailingTraffic, ...]:
+def failing_traffic(
+    reading: Reading, world: ObjectGraph, mesh: Mesh | None = None, recent: Reading | None = None
+) -> tuple[FailingTraffic, ...]:
     """Return the traffic of which at least `FAILING` fails, or access rules deny a part; the most failures come first.
 
     With `recent`, a reading of a shorter window, traffic that succeeds there again is marked, and comes last.
-    Mirrored copies do not count, because no client waits for their responses.
+    Mirrored copies do not count, because no client waits for their responses. The `mesh` has the access rules that say why
+    a caller is denied.
     """
-    opened = _opened(reading.flows)
-    rows = [_row(*place, counts) for place, counts in _sums(reading, opened, world).items()]
+    opened, rules = _opened(reading.flows), _Rules.of(mesh)
+    rows = _rows(reading, opened, world, rules)
     failing = [row for row in rows if row.denied or (row.failed and row.failed >= FAILING * (row.total - row.denied))]
     if failing and recent and recent.window < reading.window:
-        later = (_row(*place, counts) for place, counts in _sums(recent, opened, world).items())
+        later = _rows(recent, opened, world, rules)
         succeeding = {_identity(row): row.total for row in later if row.total and not (row.failed or row.denied)}
         failing = [
             structs.replace(row, recovered_seconds=recent.window, recovered_total=succeeding[_identity(row)])
@@ -45,14 +53,48 @@ def failing_traffic(reading: Reading, world: ObjectGraph, recent: Reading | None
     return tuple(sorted(failing, key=_rank))
 
 
-def _sums(reading: Reading, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph) -> Mapping[_Place, Counts]:
-    """Return the counts of each caller and Service port."""
+def _rows(
+    reading: Reading, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph, rules: "_Rules"
+) -> list[FailingTraffic]:
+    """Return the traffic of each caller to each Service port, whether it fails or not."""
     sums: defaultdict[_Place, Counts] = defaultdict(Counts)
+    refusals: defaultdict[_Place, Counter[str]] = defaultdict(Counter)
     for flow, counts in reading.flows.items():
         if counts.counters and not flow.copy:
             place = _caller(flow.source, world), *_service_port(flow, opened, world)
             sums[place] = sums[place].plus(Counts(0, counts.counters))
-    return sums
+            if counts.is_denied:
+                refusals[place][rules.refusal(flow)] += counts.denied + counts.denied_connections
+    return [_row(*place, counts, refusals[place]) for place, counts in sums.items()]
+
+
+class _Rules(NamedTuple):
+    """The workloads by pod, with their access rules, and the trust domain."""
+
+    workloads: Mapping[str, Workload]
+    trust_domain: str
+
+    @classmethod
+    def of(cls, mesh: Mesh | None) -> "_Rules":
+        if mesh is None:
+            return cls({}, "")
+        return cls({workload.name: workload for workload in mesh.workloads}, mesh.trust_domain)
+
+    def refusal(self, flow: Flow) -> str:
+        """Return why the current rules deny a flow; a general text if they are unknown, or no longer deny it."""
+        called = self.workloads.get(flow.destination.pod)
+        return (refusal(called, flow.target, self._identity(flow)) if called else "") or _DENIED
+
+    def _identity(self, flow: Flow) -> str:
+        """Return the SPIFFE ID that the caller proved; empty for plaintext."""
+        if not flow.secured:
+            return ""
+        if flow.source == GATEWAY:
+            return gateway_id(self.trust_domain)
+        if flow.source.pod:
+            workload = self.workloads.get(flow.source.pod)
+            return workload.identity if workload else ""
+        return flow.source.outside if parse_id(flow.source.outside) else ""
 
 
 def _identity(row: FailingTraffic) -> tuple[str, str, int]:
@@ -104,7 +146,7 @@ def _service_port(flow: Flow, opened: Mapping[_Path, tuple[str, int]], world: Ob
     return str(closest if closest in services else min(services)), 0
 
 
-def _row(caller: Ref | str, service: str, port: int, counts: Counts) -> FailingTraffic:
+def _row(caller: Ref | str, service: str, port: int, counts: Counts, refusals: Counter[str]) -> FailingTraffic:
     failed, denied = counts.failure + counts.unreached, counts.denied + counts.denied_connections
     workload = caller if isinstance(caller, Ref) else None
     # The server's and the client's proxy count a denied connection of mutual TLS, and report at different times.
@@ -119,15 +161,18 @@ def _row(caller: Ref | str, service: str, port: int, counts: Counts) -> FailingT
         total=counts.success + counts.failure + counts.denied + connections + counts.unreached,
         failed=failed,
         denied=denied,
-        message=_cause(counts, failed, denied),
+        message=_frequent(refusals) if refusals and denied >= failed else _cause(counts),
         command=_command(workload, service, port, is_tapped=_is_tapped(counts, failed, denied)),
     )
 
 
-def _cause(counts: Counts, failed: int, denied: int) -> str:
-    """Return the most frequent cause in words."""
-    if denied >= failed:
-        return "access rules deny them"
+def _frequent(refusals: Counter[str]) -> str:
+    """Return the most frequent reason; of equally frequent ones the same in each status, because watchers get each change."""
+    return max(refusals, key=lambda reason: (refusals[reason], reason))
+
+
+def _cause(counts: Counts) -> str:
+    """Return the most frequent cause of failures in words."""
     if counts.unreached > counts.failure:
         return "nothing accepts the connections"
     if _is_unsent(counts):
