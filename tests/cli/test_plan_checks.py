@@ -192,7 +192,19 @@ async def test_a_service_that_leads_past_the_sidecar_does_not_hold(shop_runs: Se
 
 async def test_never_is_about_the_pods_after_the_change(shop_runs: ServedMesh, tmp_path: Path) -> None:
     claim = ("--never", "sa/thief", "deployment/shop", "-o", "json")
-    assert (await shop_runs.run("plan", *claim)).code == 0
+    holds = await shop_runs.run("plan", *claim)
+    assert (verdict_of(holds)["verdict"], holds.code) == ("Holds", 0)
     ended = await shop_runs.run("plan", "-f", write(tmp_path / "bare.yaml", BARE), *claim)
     assert ended.code == 1
     assert "has no sidecar, so it allows all requests" in verdict_of(ended)["counterexamples"][0]["message"]
+
+
+async def test_never_says_that_running_pods_of_this_machine_can_be_called_past_their_sidecars(
+    shop_runs: ServedMesh, tmp_path: Path
+) -> None:
+    """A rule denies nothing there, and the claim about the rules holds all the same. Files may run elsewhere."""
+    note = "no rule of 1 pod allows such a request; but programs of this machine can call 1 of them past the sidecar, at $PORT, "
+    ended = await shop_runs.run("plan", "--never", "sa/thief", "deployment/shop")
+    assert ended.code == 0
+    assert f"holds: never serviceaccount default/thief to deployment default/shop: {note}" in ended.out
+    assert "which --network pod prevents" in ended.out

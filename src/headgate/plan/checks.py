@@ -210,7 +210,22 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
             answers.append(CheckAnswer(f"pod {name} has no sidecar, so it allows all requests"))
     answers += (CheckAnswer(bypass_message(ref, port, workload.name)) for ref, port, workload in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
-    return decided(CheckName.NEVER, title, f"no rule of {pluralize(len(pods), 'pod')} allows such a request", answers)
+    proof = f"no rule of {pluralize(len(pods), 'pod')} allows such a request"
+    bare = sum(_is_passable(workloads[name]) for name in pods if name in workloads)
+    return decided(CheckName.NEVER, title, f"{proof}; {_PAST_SIDECARS.format(bare)}" if bare else proof, answers)
+
+
+_PAST_SIDECARS = (
+    "but programs of this machine can call {0} of them past the sidecar, at $PORT, which --network pod prevents"
+)
+
+
+def _is_passable(workload: Workload) -> bool:
+    """Return whether a program can call a running pod past its sidecar: it shares the machine's network, on a loopback address.
+
+    A pod of files has no such address, since it may run elsewhere.
+    """
+    return workload.capture == "explicit" and workload.address.startswith("127.")
 
 
 def _foreign(mesh: Mesh, server: _Party) -> Iterator[CheckAnswer]:
