@@ -200,9 +200,9 @@ async def test_never_is_about_the_pods_after_the_change(shop_runs: ServedMesh, t
 
 
 async def test_never_says_that_running_pods_of_this_machine_can_be_called_past_their_sidecars(
-    shop_runs: ServedMesh, tmp_path: Path
+    shop_runs: ServedMesh,
 ) -> None:
-    """A rule denies nothing there, and the claim about the rules holds all the same. Files may run elsewhere."""
+    """A rule denies nothing there, and the claim about the rules holds all the same. Pods of files may run elsewhere."""
     note = "no rule of 1 pod allows such a request; but programs of this machine can call 1 of them past the sidecar, at $PORT, "
     ended = await shop_runs.run("plan", "--never", "sa/thief", "deployment/shop")
     assert ended.code == 0

@@ -136,6 +136,7 @@ def test_never_is_proven_for_a_caller_without_a_rule(tmp_path):
     verdict = claimed(tmp_path, LOOK, target("web", "web"), caller="sa/thief", server="deployment/shop")
     assert verdict.holds
     assert verdict.message == "never serviceaccount default/thief to deployment default/shop"
+    assert verdict.reason_messages == ("no rule of 1 pod allows such a request",)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from headgate.plan.access import PLAINTEXT, permissions, points, setting_of
 from headgate.plan.departures import Departure, Side, bypass_message, bypasses, invalid, is_restricted
 from headgate.plan.lines import access_line
 from headgate.plan.plan import AccessRow, Differences, NewFinding, RequestChange
+from headgate.resources.core.pod import MeshPod
 from headgate.resources.inspect import Answer
 from headgate.resources.regexes import fault
 from headgate.resources.registry import SERVICE, SERVICE_ACCOUNT
@@ -211,7 +212,7 @@ def never(side: Side, claim: Never, left_out: Collection[str] = ()) -> CheckVerd
     answers += (CheckAnswer(bypass_message(ref, port, workload.name)) for ref, port, workload in bypasses(mesh, pods))
     title = f"never {caller} to {server}" + (f" {claim.request}" if claim.request else "")
     proof = f"no rule of {pluralize(len(pods), 'pod')} allows such a request"
-    bare = sum(_is_passable(workloads[name]) for name in pods if name in workloads)
+    bare = sum(_is_passable(snapshot.pods[name], workloads[name]) for name in pods if name in workloads)
     return decided(CheckName.NEVER, title, f"{proof}; {_PAST_SIDECARS.format(bare)}" if bare else proof, answers)
 
 
@@ -220,12 +221,12 @@ _PAST_SIDECARS = (
 )
 
 
-def _is_passable(workload: Workload) -> bool:
-    """Return whether a program can call a running pod past its sidecar: it shares the machine's network, on a loopback address.
+def _is_passable(pod: MeshPod, workload: Workload) -> bool:
+    """Return whether a program can call a running pod past its sidecar, because it shares the machine's network.
 
-    A pod of files has no such address, since it may run elsewhere.
+    A pod of files has no UID: it may run on a cluster, where its sidecar is transparent.
     """
-    return workload.capture == "explicit" and workload.address.startswith("127.")
+    return workload.capture == "explicit" and bool(pod.metadata.uid)
 
 
 def _foreign(mesh: Mesh, server: _Party) -> Iterator[CheckAnswer]:
