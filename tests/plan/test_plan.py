@@ -226,6 +226,20 @@ def test_a_route_is_the_cause_of_requests_that_none_of_its_rules_matches(tmp_pat
     assert [f"{cause.object}: {cause.field}" for cause in rest.causes] == ["HTTPRoute default/website: spec.rules"]
 
 
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        ("/items$", "path /items"),
+        ("/items/1.0$", "path begins with a match of /items/1.0$"),
+        ("/a$|/b$", "path begins with a match of /a$|/b$"),
+    ],
+)
+def test_a_path_that_ends_with_a_dollar_sign_is_named_without_operators(tmp_path, regex, text):
+    pods = [workload("shop"), workload("web")]
+    before, after = ([*pods, group("g", pathRegex=path), target("web", "web")] for path in ("/none$", regex))
+    assert [row.request_message for row in planned(tmp_path, before, after).gained] == [text]
+
+
 def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
     pods = [workload("shop"), workload("web")]
     found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])

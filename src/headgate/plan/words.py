@@ -42,6 +42,8 @@ def access_requests_words(match: Conjunction, other: Sequence[Conjunction]) -> s
 def _condition(literal: Literal) -> str:
     (part, name), (kind, value), holds = literal
     title = "host" if name == AUTHORITY else f"{part} {name}".strip()
+    if kind == "regex" and (whole := _WHOLE.fullmatch(value)):
+        kind, value = "exact", whole[1]
     if kind == "one of":
         return value.replace(" ", " or ") if holds else f"no {value}"
     if kind == "exact":
@@ -55,6 +57,8 @@ def _condition(literal: Literal) -> str:
     return text if holds else f"not {text}"
 
 
+_WHOLE = re.compile(r"\(\?:(/[\w/~@,;=%-]*)\$\)\.\*")
+"""The path of a match of an HTTPRouteGroup that ends with `$` and has no other operator."""
 _BEGUN = re.compile(r"\(\?:(.*)\)\.\*")
 _KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
 

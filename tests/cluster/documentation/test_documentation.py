@@ -271,6 +271,6 @@ def test_a_deletion_is_answered_with_what_it_does_to_access(cluster: KubeApiServ
     reader = Reader(cluster)
     reader.play(example(EXAMPLES / "bookstore"))
     deletion = ("delete", "traffictarget", "buyer-to-bookstore", "--dry-run=server")
-    lost = f"ServiceAccount {reader.namespace}/buyer may no longer send GET, path begins with /books to "
+    lost = f"ServiceAccount {reader.namespace}/buyer may no longer send GET, path /books to "
     warning = f"Warning: effect on requests and access: 2 losses of access; first: {lost}"
     until(lambda: warning in reader.kubectl(*deletion).stdout)
