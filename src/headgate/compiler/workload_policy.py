@@ -30,7 +30,7 @@ from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"
 AUDIT_FIELD = f"metadata.annotations.{MODE}"
-_OPEN_MESSAGE = "in audit mode: denies nothing, and counts the calls that it would deny (kubectl traffic audit); to enforce it, remove the annotation"
+_OPEN_MESSAGE = "in audit mode: denies nothing, and counts the calls that it would deny (kubectl traffic audit); to enforce it, change the mode to enforce"
 SELECTOR = "spec.selector"
 _REPLACE = (
     "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they have "
