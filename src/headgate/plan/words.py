@@ -58,7 +58,7 @@ def _condition(literal: Literal) -> str:
 
 
 _WHOLE = re.compile(r"\(\?:(/[\w/~@,;=%-]*)\$\)\.\*")
-"""The path of a match of an HTTPRouteGroup that ends with `$` and has no other operator."""
+"""The `pathRegex` of an HTTPRouteGroup that ends with `$` and has no other operator."""
 _BEGUN = re.compile(r"\(\?:(.*)\)\.\*")
 _KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
 
