@@ -99,7 +99,8 @@ async def test_proxies_record_nothing_until_the_user_starts_a_tap_and_after_it(o
 async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened: OpenPage) -> None:
     serve_tap(opened.api)
     page = await open_tap(opened)
-    denied = {"allowed": False, "object": None, "rule": ""}
+    older = {"allowed": False, "object": None, "rule": ""}
+    denied = older | {"message": "path is '/orders', wanted regex /items$"}
     audited = {"allowed": True, "object": None, "rule": "", "audited": True, "wouldDeny": True, "message": "no rule"}
     grpc = {"status": 200, "flags": [], "details": "", "grpcStatus": "14"}
     early = {"status": 200, "flags": ["UC"], "details": "", "grpcStatus": ""}
@@ -107,6 +108,7 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
         TAP,
         event("Client"),
         event("Server", status=404),
+        event("Server", status=403, access=older),
         event("Server", status=403, access=denied),
         event("Client", status=503),
         event("Client", response=grpc),
@@ -121,14 +123,19 @@ async def test_a_denied_and_a_failed_request_differ_from_others_in_words(opened:
             "✕failed 200, gRPC 14",
             "✕failed 503",
             "!denied 403",
+            "!denied 403",
             "i404",
             "✓200",
         ]
     )
     await expect(rows(page).nth(0)).to_contain_text("audit: no rule")
-    await expect(rows(page).nth(4)).to_contain_text("no access rule allows it")
-    await expect(rows(page).nth(5)).to_contain_text("TrafficTarget shop/buyers")
-    await expect(rows(page).nth(6)).to_contain_text("TrafficSplit shop/website")
+    await expect(rows(page).nth(4)).to_contain_text("path is '/orders', wanted regex /items$")
+    await expect(rows(page).nth(5)).to_contain_text("no access rule allows it")
+    await expect(rows(page).nth(6)).to_contain_text("TrafficTarget shop/buyers")
+    await expect(rows(page).nth(7)).to_contain_text("TrafficSplit shop/website")
+    rules = page.get_by_label("Route or rule")
+    await rules.select_option("no access rule allows it")
+    await expect(results).to_have_text(["!denied 403", "!denied 403"])
 
 
 async def test_a_failure_of_the_server_leads_to_the_row_with_the_flag_of_its_proxy(opened: OpenPage) -> None:

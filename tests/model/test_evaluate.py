@@ -7,7 +7,7 @@ import pytest
 from headgate.model.authorities import resolve
 from headgate.model.evaluate import Unmet, best_host, by_host, decide
 from headgate.model.hash_slots import slot_of
-from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text
+from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text, begins_with
 from headgate.model.routing import (
     Broken,
     Endpoint,
@@ -214,3 +214,18 @@ def test_the_server_name_of_a_tls_connection_selects_its_backend(server_name, ho
     )
     decision = decide(mesh(), port, Request(server_name=server_name))
     assert (decision.host, decision.receivers, decision.protocol) == (host, receivers, Protocol.TLS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written"),
+    [
+        (begins_with("/items$"), "/items$"),
+        (begins_with("/a|/b"), "/a|/b"),
+        ("/(?:a)/.*", "/(?:a)/.*"),
+        ("(?:/a)|(?:/b).*", "(?:/a)|(?:/b).*"),
+    ],
+)
+def test_a_path_that_does_not_match_is_compared_with_the_pattern_as_the_user_wrote_it(pattern, written):
+    chosen = Route(split=to((V1, 1)), match=Match(path=Path(kind="regex", value=pattern)))
+    decision = decide(mesh(chosen), WEB, Request(target="/other"))
+    assert str(decision.tried[0].unmet) == f"path is '/other', wanted regex {written}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.requests import Header, Match, Path, Text
+from headgate.model.requests import Header, Match, Path, Text, begins_with
 from headgate.resources.meta import Key
 from headgate.resources.registry import BACKEND, ROUTE_GROUP, SERVICE
 from headgate.resources.smi.http_route_group import HttpMatch, HTTPRouteGroup
@@ -78,7 +78,7 @@ def to_match(http_match: HttpMatch) -> Match:
 
     A path is anchored at its start only; a header's value must match completely (D5).
     """
-    path = Path(kind="regex", value=f"(?:{http_match.path_regex}).*") if http_match.path_regex else None
+    path = Path(kind="regex", value=begins_with(http_match.path_regex)) if http_match.path_regex else None
     methods = tuple(sorted(set(http_match.methods or ())))
     headers = ((name.lower(), pattern) for name, pattern in (http_match.headers or {}).items())
     return Match(

@@ -370,7 +370,7 @@ def _path_unmet(condition: Path | None, path: str) -> Unmet | None:
     return (
         None
         if condition is None or path_fits(condition, path)
-        else Unmet(part="path", wanted=f"{condition.kind} {condition.value}", found=path)
+        else Unmet(part="path", wanted=f"{condition.kind} {condition.written}", found=path)
     )
 
 

@@ -1,10 +1,26 @@
 """Requests, the conditions of matches, and the changes that filters make."""
 
+import functools
+import re
 from typing import Literal
 
 from headgate.resources.meta import Value
+from headgate.resources.regexes import fault
 
 Headers = tuple[tuple[str, str], ...]
+_BEGUN = re.compile(r"\(\?:(.*)\)\.\*", re.DOTALL)
+
+
+def begins_with(pattern: str) -> str:
+    """Return a pattern for all texts that begin with a match of a pattern, which is what a `pathRegex` means (D5)."""
+    return f"(?:{pattern}).*"
+
+
+@functools.lru_cache(maxsize=4096)
+def begun_pattern(pattern: str) -> str:
+    """Return the pattern that the user wrote if `begins_with` returned this one; empty for other patterns."""
+    begun = _BEGUN.fullmatch(pattern)
+    return begun[1] if begun and not fault(begun[1]) else ""  # the group of `(?:a)|(?:b).*` ends earlier
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -52,6 +68,11 @@ class Path(Value, frozen=True, kw_only=True, order=True):
 
     kind: Literal["exact", "prefix", "regex"]
     value: str
+
+    @property
+    def written(self) -> str:
+        """The path or the pattern as the user wrote it."""
+        return (self.kind == "regex" and begun_pattern(self.value)) or self.value
 
 
 class Match(Value, frozen=True, kw_only=True, order=True):

@@ -13,7 +13,7 @@ from headgate.matching.conditions import AUTHORITY, Conjunction, Literal, Settin
 from headgate.model import cors, edge_tls, sessions
 from headgate.model.access import source_includes
 from headgate.model.identities import is_gateway, parse_id
-from headgate.model.requests import Request
+from headgate.model.requests import Request, begun_pattern
 from headgate.model.routing import PortRef, Sticky
 from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
 from headgate.plan.traffic import NO_SUCH_PORT, Entry
@@ -42,7 +42,8 @@ def access_requests_words(match: Conjunction, other: Sequence[Conjunction]) -> s
 def _condition(literal: Literal) -> str:
     (part, name), (kind, value), holds = literal
     title = "host" if name == AUTHORITY else f"{part} {name}".strip()
-    if kind == "regex" and (whole := _WHOLE.fullmatch(value)):
+    begun = begun_pattern(value) if kind == "regex" else ""
+    if whole := _WHOLE.fullmatch(begun):
         kind, value = "exact", whole[1]
     if kind == "one of":
         return value.replace(" ", " or ") if holds else f"no {value}"
@@ -50,16 +51,15 @@ def _condition(literal: Literal) -> str:
         text = f"{title} {value}" if part == "path" or name == AUTHORITY else f"{title}: {value}"
     elif kind == "begins" and not value and part != "path":
         text = f"{title} present"
-    elif begun := _BEGUN.fullmatch(value):
-        text = f"{title} begins with a match of {begun[1]}"
+    elif begun:
+        text = f"{title} begins with a match of {begun}"
     else:
         text = f"{title} {_KINDS[kind]} {value or '/'}"
     return text if holds else f"not {text}"
 
 
-_WHOLE = re.compile(r"\(\?:(/[\w/~@,;=%-]*)\$\)\.\*")
-"""The `pathRegex` of an HTTPRouteGroup that ends with `$` and has no other operator."""
-_BEGUN = re.compile(r"\(\?:(.*)\)\.\*")
+_WHOLE = re.compile(r"(/[\w/~@,;=%-]*)\$")
+"""A `pathRegex` that ends with `$` and has no other operator."""
 _KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
 
 

@@ -352,7 +352,7 @@ class TapAccess(Answer, frozen=True, kw_only=True):
     """The authorization decision of the server's proxy, and the rule that allowed the request.
 
     `object` is null if no TrafficTarget or XAuthorizationPolicy selects the workload. With `audited`, the rules are in audit mode:
-    `would_deny` says that they do not allow the request, and `message` why.
+    `would_deny` says that they do not allow the request. `message` says why rules do not allow it, enforced or in audit mode.
     """
 
     allowed: bool

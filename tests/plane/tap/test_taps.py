@@ -1,5 +1,6 @@
 """Tap targets, sampling and events (D29)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -7,6 +8,8 @@ from tests.plane.access_meshes import BUYER, THIEF, web_server
 
 from headgate.envoy.tap import ALL_REQUESTS
 from headgate.envoy.traffic_stats import CalledServer
+from headgate.model.access import RequestRule
+from headgate.model.requests import Header, Match, Text
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import NOT_ALLOWED, REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
@@ -152,6 +155,57 @@ def test_an_event_says_that_rules_in_audit_mode_would_deny_the_request_and_why()
     gone = event(audited, values=False).access
     assert gone is not None
     assert gone.message == NOT_ALLOWED
+
+
+def test_an_event_says_why_enforced_rules_deny_the_request() -> None:
+    """It is the reason of audit mode and of `headgate explain`; a client's proxy does not know it."""
+    denied = structs.replace(
+        SERVED,
+        node="sidecar/shop/server",
+        peer=BUYER,
+        port=80,
+        rule="",
+        method="GET",
+        path="/a?token=s3cret",
+        denied=True,
+    )
+    access = event(denied, values=False, workload=web_server()).access
+    assert access is not None
+    assert (access.allowed, access.would_deny) == (False, False)
+    assert access.message == "TrafficTarget shop/t, books/look: path is '/a', wanted exact /books"
+    sent = event(structs.replace(SENT, denied=True), values=False, workload=web_server()).access
+    assert sent is not None
+    assert sent.message == NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("referer", "header referer is '[redacted]', wanted regex /shop"),
+        ("cookie", "header cookie is absent, wanted regex /shop"),
+        ("end-user", "header end-user is not recorded, wanted regex /shop"),
+    ],
+)
+def test_the_reason_of_a_denied_request_has_no_value_that_the_tap_redacts(header: str, reason: str) -> None:
+    server = web_server()
+    match = Match(headers=(Header(name=header, text=Text(value="/shop", regex=True)),))
+    rule = RequestRule(name="books/look", match=match)
+    grants = tuple(structs.replace(grant, requests=(rule,)) for grant in server.access.grants)
+    server = structs.replace(server, access=structs.replace(server.access, grants=grants))
+    denied = structs.replace(
+        SERVED,
+        node="sidecar/shop/server",
+        peer=BUYER,
+        port=80,
+        rule="",
+        method="GET",
+        path="/",
+        denied=True,
+        headers=(("referer", "s3cret"),),
+    )
+    access = event(denied, values=False, workload=server).access
+    assert access is not None
+    assert access.message == f"TrafficTarget shop/t, books/look: {reason}"
 
 
 def test_an_event_names_the_rule_in_audit_mode_that_would_allow_the_request() -> None:

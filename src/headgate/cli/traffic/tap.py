@@ -157,7 +157,7 @@ def _decision(event: Mapping[str, Any]) -> str:
             f"; {_denial(access)} by the access rules of the server" if access else _where_to_look(event)
         )
     if not access["allowed"]:
-        return "denied: no access rule allows it"
+        return f"denied: {access.get('message') or 'no access rule allows it'}"  # absent in events of older headgates
     if access.get("wouldDeny"):  # absent in events of older headgates, as `audited`
         return f"audit: would be denied: {access['message']}"
     allowed = "audit: would be allowed" if access.get("audited") else "allowed"

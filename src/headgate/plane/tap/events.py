@@ -1,9 +1,12 @@
 """Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
+import re
+
 from msgspec import structs
 
 from headgate.envoy.node_ids import pod_of
 from headgate.envoy.rbac import OPEN_POLICY, rule_named
+from headgate.envoy.tap import HEADERS
 from headgate.kinds import names_of
 from headgate.model.authorization import authorize, enforced, port_of
 from headgate.model.requests import Request
@@ -17,6 +20,7 @@ from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
 NOT_ALLOWED = "no access rule allows it"
+_ABSENT = re.compile(r"\bheader (\S+) is absent\b")
 
 
 def event(record: TapRecord, *, values: bool, workload: Workload | None = None) -> TapEvent:
@@ -26,7 +30,7 @@ def event(record: TapRecord, *, values: bool, workload: Workload | None = None) 
     namespace, name = namespaced_name(record.node)
     path = record.path if values else redacted_path(record.path)
     headers = tuple((header, text if values else REDACTED) for header, text in record.headers)
-    request = Request(method=record.method, authority=record.authority, target=path, headers=headers)
+    request = Request(method=record.method, authority=record.authority, target=path, headers=record.headers)
     return TapEvent(
         start_time=precise_timestamp(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
@@ -43,7 +47,9 @@ def event(record: TapRecord, *, values: bool, workload: Workload | None = None) 
         latency_microseconds=record.latency,
         secured=bool(record.peer) if is_server else record.server.secured,
         route=TapRoute(object=_key(record.route), name=record.route_name) if record.route else None,
-        access=_access(record, request, workload) if is_server or record.denied or record.would_deny else None,
+        access=_access(record, request, workload, values=values)
+        if is_server or record.denied or record.would_deny
+        else None,
         trace_id=context.trace if (context := trace_context(record.headers)) else "",
     )
 
@@ -58,20 +64,20 @@ def _server(record: TapRecord) -> TapPeer:
     return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (port.port if port else 0))
 
 
-def _access(record: TapRecord, request: Request, workload: Workload | None) -> TapAccess:
+def _access(record: TapRecord, request: Request, workload: Workload | None, *, values: bool) -> TapAccess:
     audited = record.would_deny or bool(record.audit_rule)
     policy = record.audit_rule if audited else record.rule
     if policy in ("", OPEN_POLICY):
-        why = _audit_message(record, request, workload) if record.would_deny else ""
+        why = _reason(record, request, workload, values=values) if record.denied or record.would_deny else ""
         return TapAccess(allowed=not record.denied, audited=audited, would_deny=record.would_deny, message=why)
     allowing, rule = rule_named(policy)
     return TapAccess(allowed=not record.denied, object=allowing, rule=rule, audited=audited)
 
 
-def _audit_message(record: TapRecord, request: Request, workload: Workload | None) -> str:
-    """Return why the rules of a workload in audit mode do not allow a request, as `headgate explain` says it.
+def _reason(record: TapRecord, request: Request, workload: Workload | None, *, values: bool) -> str:
+    """Return why the rules of a workload do not allow a request, as `headgate explain` says it.
 
-    The message is general if the record does not have what decides: it has few headers, and rules may have changed since.
+    The message is general for the record of a client's proxy, and if the rules allow the request by now.
     """
     port = port_of(workload, record.port) if workload else None
     if workload is None or port is None:
@@ -79,7 +85,17 @@ def _audit_message(record: TapRecord, request: Request, workload: Workload | Non
     closed = structs.replace(workload, access=enforced(workload.access))
     protocol = port.protocols[0].protocol
     decision = authorize(closed, record.port, protocol=protocol, identity=record.peer, request=request)
-    return NOT_ALLOWED if decision.allowed else decision.why
+    if decision.allowed:
+        return NOT_ALLOWED
+    why = _ABSENT.sub(_presence, decision.why)
+    for name, text in () if values else record.headers:
+        why = why.replace(f"header {name} is {text!r}", f"header {name} is {REDACTED!r}")
+    return why
+
+
+def _presence(absent: re.Match[str]) -> str:
+    """Return what a record says about a header that is not in it: proxies write only some headers to a record."""
+    return absent[0] if absent[1] in HEADERS else f"header {absent[1]} is not recorded"
 
 
 def _key(text: str) -> Key:

@@ -160,8 +160,8 @@ class Taps:
                     yield TapNotice(dropped=step[0], message=step[1])
 
     def _workload(self, record: TapRecord) -> Workload | None:
-        """Return the workload of the proxy that recorded a request which rules in audit mode do not allow; else None."""
-        compiled = self._loop.compiled.get() if record.would_deny else None
+        """Return the workload of the proxy that recorded a request which no access rule allows; else None."""
+        compiled = self._loop.compiled.get() if record.denied or record.would_deny else None
         name = pod_of(record.node)
         return (
             next((workload for workload in compiled.mesh.workloads if workload.name == name), None)

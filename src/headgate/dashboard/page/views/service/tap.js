@@ -23,6 +23,7 @@ import {
   selected,
   sender,
   whereToLook,
+  whyNot,
 } from "./tap_events.js";
 import { useTap } from "./tap_stream.js";
 
@@ -210,7 +211,8 @@ function columnsOf(namespace, name) {
 /** @param {{event: import("./tap_events.js").TapEvent}} properties */
 function Rule({ event }) {
   const object = ruleObject(event);
-  const text = rule(event);
+  const why = whyNot(event);
+  const text = why ? `${event.access?.allowed ? "audit: " : ""}${why}` : rule(event);
   return object ? html`<${ObjectLink} object=${object} />${text.slice(refName(object).length)}` : text;
 }
 

@@ -16,7 +16,7 @@ import { refName } from "../../units.js";
  * @property {number | null} latencyMicroseconds
  * @property {boolean} [secured] whether proxies used mutual TLS; absent in events of older headgates
  * @property {{object: import("../../types.js").Ref, name: string} | null} route
- * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string, wouldDeny?: boolean, message?: string} | null} access `wouldDeny`: rules in audit mode do not allow it
+ * @property {{allowed: boolean, object: import("../../types.js").Ref | null, rule: string, wouldDeny?: boolean, message?: string} | null} access `wouldDeny`: rules in audit mode do not allow it; `message`: why rules do not allow it
  * @typedef {{kind: "TapNotice", dropped: number, message: string}} TapNotice
  *
  * @typedef {{number: number, event: TapEvent}} Row `number` counts all requests of the tap
@@ -99,16 +99,28 @@ export function receiver({ pod, service, address, port }) {
   return name ? `${name}${port ? `:${port}` : ""}` : "no endpoint";
 }
 
+const NOT_ALLOWED = "no access rule allows it";
+
 /**
- * Return the rule that decided about a request: its route at the client, its access rule at the server.
+ * Return why access rules do not allow a request at its server, enforced or in audit mode; empty if they do.
+ *
+ * @param {TapEvent} event
+ */
+export function whyNot({ side, access }) {
+  return side === "Server" && access && (!access.allowed || access.wouldDeny) ? access.message || NOT_ALLOWED : "";
+}
+
+/**
+ * Return the rule that decided about a request: its route at the client, its access rule at the server. It is the same text for all requests
+ * that no rule allows, so that it is a filter.
  *
  * @param {TapEvent} event
  */
 export function rule(event) {
   const { side, route, access } = event;
-  if (access && !access.allowed) return "no access rule allows it";
+  if (access && !access.allowed) return NOT_ALLOWED;
   const object = ruleObject(event);
-  if (access?.wouldDeny && side === "Server") return `audit: ${access.message}`;
+  if (whyNot(event)) return `audit: ${NOT_ALLOWED}`;
   if (!object) return side === "Client" ? "the Service itself" : "open: no access rule selects the pod";
   const part = side === "Client" ? route?.name : access?.rule;
   return `${refName(object)}${part ? `, ${part}` : ""}`;
