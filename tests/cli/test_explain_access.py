@@ -104,6 +104,7 @@ def test_explain_names_the_target_and_rule_that_allow_the_request(explain: Calla
         "message": "TrafficTarget default/access allows it",
         "remedyMessage": "",
         "remedyObjects": [],
+        "wideRemedyObjects": [],
     }
 
 
@@ -112,14 +113,61 @@ def test_a_denial_names_the_traffic_target_to_change(explain: Callable[..., Any]
     found = explain(world(*CLOSED), "sa/sa-3")
     arrived = arrival(found)
     assert (found["code"], arrived["allowed"]) == (1, False)
-    wanted = "add ServiceAccount default/sa-3 to spec.sources of TrafficTarget default/access"
-    assert arrived["remedyMessage"].startswith(wanted)
+    assert arrived["remedyMessage"] == (
+        "create a TrafficTarget in namespace default with destination ServiceAccount sa-1, source ServiceAccount default/sa-3 and "
+        "match look of HTTPRouteGroup g; or add the ServiceAccount to spec.sources of TrafficTarget default/access, which also "
+        "allows connections to port 9000"
+    )
+
+
+def test_a_denial_names_only_the_traffic_target_that_allows_nothing_else(explain: Callable[..., Any]) -> None:
+    narrow = traffic_target("narrow", "sa-1", ["sa-2"], [http_rule("g")])
+    message = arrival(explain(world(*CLOSED, narrow), "sa/sa-3"))["remedyMessage"]
+    source = "ServiceAccount default/sa-3"
+    assert message == f"add {source} to spec.sources of TrafficTarget default/narrow, or create a TrafficTarget for it"
+
+
+def test_the_objects_of_a_remedy_allow_this_method_and_path_only(explain: Callable[..., Any]) -> None:
+    """No match of a TrafficTarget fits: the remedy has a group of its own, with the path in full."""
+    objects = world(*CLOSED)
+    denied = arrival(explain(objects, "sa/sa-3", url="http://web:8080/items/a.b?x=1"))
+    group, target = denied["remedyObjects"]
+    assert group["metadata"]["name"] == "get-items-a-b"
+    assert group["spec"]["matches"] == [{"name": "get", "methods": ["GET"], "pathRegex": r"/items/a\.b$"}]
+    assert "an HTTPRouteGroup for GET /items/a.b" in denied["remedyMessage"]
+    after = [*objects, group, target]
+    allowed = {
+        url: arrival(explain(after, "sa/sa-3", url=f"http://web:8080{url}"))["allowed"]
+        for url in ("/items/a.b", "/items/a.bc", "/items/axb", "/")
+    }
+    assert allowed == {"/items/a.b": True, "/items/a.bc": False, "/items/axb": False, "/": False}
+
+
+def test_the_objects_of_a_remedy_refer_to_a_match_that_fits(explain: Callable[..., Any]) -> None:
+    wide = obj("HTTPRouteGroup", "a", spec={"matches": [{"name": "any", "methods": ["GET"], "pathRegex": "/.*"}]})
+    objects = world(*CLOSED, wide, traffic_target("a", "sa-1", ["sa-2"], [http_rule("a")]))
+    denied = arrival(explain(objects, "sa/sa-3"))
+    (target,) = denied["remedyObjects"]
+    assert target["spec"]["rules"] == [{"kind": "HTTPRouteGroup", "name": "g", "matches": ["look"]}]
+    assert denied["remedyMessage"].endswith(
+        "spec.sources of TrafficTarget default/access, which also allows connections to port 9000"
+    )
+    assert "TrafficTarget default/a, which also allows GET /.*" in denied["remedyMessage"]
+    assert arrival(explain([*objects, target], "sa/sa-3"))["allowed"]
+
+
+@pytest.mark.parametrize("url", ["http://web:8080/a//b", "http://web:8080/" + "a" * 1100])
+def test_there_are_no_objects_for_a_path_that_no_rule_can_name(explain: Callable[..., Any], url: str) -> None:
+    denied = arrival(explain(world(*CLOSED), "sa/sa-3", url=url))
+    assert (denied["allowed"], denied["remedyObjects"], len(denied["wideRemedyObjects"])) == (False, [], 2)
+    assert denied["remedyMessage"].endswith("a rule that matches the request")
 
 
 @pytest.mark.parametrize("url", ["http://web:8080/version", "http://raw:9000/"])
 def test_the_objects_of_a_remedy_allow_the_caller_and_close_nothing(explain: Callable[..., Any], url: str) -> None:
     objects = world(*CLOSED)
-    remedy = arrival(explain(objects, "sa/sa-3", url=url))["remedyObjects"]
+    field = "wideRemedyObjects" if "web" in url else "remedyObjects"
+    remedy = arrival(explain(objects, "sa/sa-3", url=url))[field]
     kind = "HTTPRouteGroup" if "web" in url else "TCPRoute"
     assert [made["kind"] for made in remedy] == [kind, "TrafficTarget"]
     assert remedy[1]["metadata"]["name"].endswith("-8080-from-default.sa-3")
@@ -127,7 +175,7 @@ def test_the_objects_of_a_remedy_allow_the_caller_and_close_nothing(explain: Cal
     assert arrival(explain(after, "sa/sa-3", url=url))["allowed"]
     assert arrival(explain(after, "sa/sa-2", url=url))["allowed"]
     # A second caller needs the TrafficTarget only: the route exists.
-    (target,) = arrival(explain(after, "sa/sa-4", url=url))["remedyObjects"]
+    (target,) = arrival(explain(after, "sa/sa-4", url=url))[field]
     assert target["spec"]["sources"] == [{"kind": "ServiceAccount", "namespace": "default", "name": "sa-4"}]
 
 
@@ -136,20 +184,22 @@ def test_the_objects_of_a_remedy_replace_no_rule_that_a_user_narrowed(explain: C
     narrowed = obj("HTTPRouteGroup", "all-requests", spec={"matches": matches})
     used = traffic_target("sa-1-http-8080-from-default.sa-3", "sa-1", ["sa-2"], [http_rule("all-requests")])
     objects = world(*CLOSED, narrowed, used)
-    route, target = arrival(explain(objects, "sa/sa-3"))["remedyObjects"]
+    route, target = arrival(explain(objects, "sa/sa-3"))["wideRemedyObjects"]
     assert route["metadata"]["name"] == "all-requests-2"
     assert target["metadata"]["name"] == "sa-1-http-8080-from-default.sa-3-2"
     assert arrival(explain([*objects, route, target], "sa/sa-3"))["allowed"]
     # The next caller uses the new group.
-    (second,) = arrival(explain([*objects, route, target], "sa/sa-4"))["remedyObjects"]
+    (second,) = arrival(explain([*objects, route, target], "sa/sa-4"))["wideRemedyObjects"]
     assert arrival(explain([*objects, route, target, second], "sa/sa-4"))["allowed"]
 
 
 def test_the_objects_of_a_remedy_do_not_widen_a_rule_that_names_the_caller(explain: Callable[..., Any]) -> None:
     """The rule allows sa-2 a part of its requests: objects that allow all of them would undo that limit."""
     denied = arrival(explain(world(*CLOSED), "sa/sa-2", url="http://web:8080/other"))
-    assert (denied["allowed"], denied["remedyObjects"]) == (False, [])
-    assert denied["remedyMessage"].endswith("a rule that matches the request")
+    assert (denied["allowed"], denied["wideRemedyObjects"]) == (False, [])
+    assert denied["remedyMessage"].endswith("an HTTPRouteGroup for GET /other")
+    after = [*world(*CLOSED), *denied["remedyObjects"]]
+    assert arrival(explain(after, "sa/sa-2", url="http://web:8080/other"))["allowed"]
 
 
 @pytest.mark.parametrize(("port", "is_offered"), [(8080, False), (9999, True)])
@@ -160,7 +210,7 @@ def test_a_rule_for_another_port_leaves_the_objects_of_a_remedy(
     destination = account_ref("sa-1") | {"port": port}
     narrow = traffic_target("narrow", destination, ["sa-3"], [http_rule("p")])
     denied = arrival(explain(world(*CLOSED, post, narrow), "sa/sa-3"))
-    assert (denied["allowed"], bool(denied["remedyObjects"])) == (False, is_offered)
+    assert (denied["allowed"], bool(denied["wideRemedyObjects"])) == (False, is_offered)
 
 
 def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) -> None:
@@ -170,7 +220,7 @@ def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) 
 def test_a_request_without_a_matching_rule_shows_the_nearest_rule(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
-    assert arrived["message"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
+    assert arrived["message"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex /version"
     assert arrived["remedyMessage"].startswith(
         "create a TrafficTarget in namespace default with destination ServiceAccount sa-1"
     )
@@ -292,7 +342,9 @@ def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
         "At the pods\n"
         "  denied     default/bookstore-v1:8080, by mutual TLS\n"
         "             no TrafficTarget or XAuthorizationPolicy allows this caller\n"
-        "             to allow it: add ServiceAccount default/thief to spec.sources of TrafficTarget default/buyer-to-books"
+        "             to allow it: create a TrafficTarget in namespace default with destination ServiceAccount bookstore, source "
+        "ServiceAccount default/thief and match buy of HTTPRouteGroup bookstore; or add the ServiceAccount to spec.sources of "
+        "TrafficTarget default/buyer-to-bookstore, which also allows GET /books\n"
     ) in ended.out
     ended = run("explain", "GET", "http://bookstore:8080/books", "--from", "serviceaccount/buyer", "-f", EXAMPLE)
     assert ended.code == 0

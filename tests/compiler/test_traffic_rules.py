@@ -11,7 +11,7 @@ from tests.properties.worlds import key_of, meshes
 
 from headgate.cli.traffic_policies import pod_labels, pod_selector, policies
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.traffic_rules import CalledPort, Rules, allowing, derive, is_allowed
+from headgate.compiler.traffic_rules import CalledPort, Rules, all_calls, derive, is_allowed
 from headgate.errors import Cause
 from headgate.model.authorization import authorize
 from headgate.model.identities import parse_id
@@ -268,10 +268,10 @@ def test_an_account_that_only_excluded_callers_call_is_closed_by_one_target_with
 
 def test_the_objects_that_allow_a_caller_replace_no_invalid_objects_and_have_valid_names():
     where = CalledPort("shop", "w" * 253, 80, "HTTP")
-    names = [obj["metadata"]["name"] for obj in allowing("blue/a", where, Snapshot())]
+    names = [obj["metadata"]["name"] for obj in all_calls("blue/a", where, Snapshot())]
     keys = [ROUTE_GROUP.key("shop", names[0]), TRAFFIC_TARGET.key("shop", names[1])]
     invalid = Snapshot(mistakes=dict.fromkeys(keys, (Cause("spec", "is missing"),)))
-    second = allowing("blue/a", where, invalid)
+    second = all_calls("blue/a", where, invalid)
     assert [obj["metadata"]["name"] for obj in second] == ["all-requests-2", f"{names[1][:251].rstrip('.-')}-2"]
     assert second[1]["spec"]["rules"] == [{"kind": "HTTPRouteGroup", "name": "all-requests-2"}]
     for obj in second:

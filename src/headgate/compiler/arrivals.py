@@ -7,21 +7,19 @@ from typing import Literal
 
 from msgspec import structs
 
+from headgate.compiler.access_remedies import Denied, Remedy, remedy
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
-from headgate.compiler.traffic_rules import CalledPort, allowing
 from headgate.compiler.unenforced import cause_at
-from headgate.model.access import Grant
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.authorization import Authorization, authorize, grants_allowing, port_of, protocol_at
+from headgate.model.authorization import Authorization, authorize, port_of, protocol_at
 from headgate.model.edge_tls import BackendTls, backend_words
-from headgate.model.identities import gateway_id, parse_id, spiffe_id
+from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, EXTERNAL, INJECT, PROCESS, STOP_PROCESS
 from headgate.resources.explanations import MUTUAL_TLS, NO_CALLER, PLAINTEXT, TLS, Arrival
-from headgate.resources.meta import Key, Object, Value
-from headgate.resources.registry import AUTHORIZATION_POLICY
+from headgate.resources.meta import Key, Value
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 
@@ -134,21 +132,15 @@ class Arrivals:
     def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request, tls: BackendTls | None) -> Arrival:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
         mutual_tls = bool(endpoint.identity and self._caller.identity) and tls is None
-        objects: tuple[Object, ...] = ()
+        change = Remedy()
         if endpoint.resolved:
-            answer, remedy = (
-                Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
-                "",
-            )
+            answer = Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request")
         elif ref.is_udp:
-            answer, remedy = (
-                Authorization(allowed=True, why="sidecars do not redirect UDP, so they authorize no datagram"),
-                "",
-            )
+            answer = Authorization(allowed=True, why="sidecars do not redirect UDP, so they authorize no datagram")
         elif workload is None:
-            answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
+            answer = Authorization(allowed=True, why="it has no sidecar, so every request is allowed")
         else:
-            answer, remedy, objects = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
+            answer, change = self._authorized(workload, endpoint, ref, request=request, mutual_tls=mutual_tls)
         transport: Literal["MutualTLS", "TLS", "Plaintext"] = MUTUAL_TLS if mutual_tls else TLS if tls else PLAINTEXT
         how = (
             f"with {endpoint.identity}"
@@ -168,32 +160,29 @@ class Arrivals:
             object=answer.origin,
             rule=answer.rule,
             message=answer.why,
-            remedy_message=remedy,
-            remedy_objects=objects,
+            remedy_message=change.message,
+            remedy_objects=change.objects,
+            wide_remedy_objects=change.wide_objects,
         )
 
     def _authorized(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, mutual_tls: bool
-    ) -> tuple[Authorization, str, tuple[Object, ...]]:
-        """Return the sidecar's decision whether the request is allowed; if it is refused, a remedy and its objects."""
+    ) -> tuple[Authorization, Remedy]:
+        """Return the sidecar's decision whether the request is allowed, and the remedy if it is refused."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
-            return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), "", ()
+            return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), Remedy()
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
         protocol = protocol_at(port, ref, has_identity=mutual_tls) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if mutual_tls else ""
         request = _forwarded(request, protocol)
         answer = authorize(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
         if answer.allowed or answer.status:
-            return answer, "", ()
+            return answer, Remedy()
         if not mutual_tls:
-            return answer, self._identity_remedy(workload), ()
-        targets = [
-            f"{_sources_field(grant)} of {grant.origin}"
-            for grant in grants_allowing(workload, endpoint.port, protocol=protocol, request=request)
-        ]
-        objects = self._remedy_objects(workload, endpoint.port, protocol)
-        return answer, self._authorization_remedy(workload, targets), objects
+            return answer, Remedy(message=self._identity_remedy(workload))
+        denied = Denied(identity=identity, workload=workload, port=endpoint.port, protocol=protocol, request=request)
+        return answer, remedy(denied, self._snapshot)
 
     def _identity_remedy(self, workload: Workload) -> str:
         """Return advice on how the request can carry the caller's identity, which authorization needs."""
@@ -204,36 +193,6 @@ class Arrivals:
         if not workload.tls_mode.accepts_tls:
             return "select the pod with a TLSConfig, or run headgate with --mtls permissive"
         return "declare the port in the pod template, and add it to a Service"
-
-    def _authorization_remedy(self, workload: Workload, targets: list[str]) -> str:
-        caller, server = parse_id(self._caller.identity), parse_id(workload.identity)
-        if caller is None or server is None:
-            return ""
-        source = f"ServiceAccount {caller.namespace}/{caller.name}"
-        if targets:
-            named = " or ".join(dict.fromkeys(targets))
-            return f"add {source} to {named}, or create a TrafficTarget for it"
-        return (
-            f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
-            f"source {source} and a rule that matches the request"
-        )
-
-    def _remedy_objects(self, workload: Workload, port: int, protocol: Protocol) -> tuple[Object, ...]:
-        """Return the objects that allow all calls of the caller to a port.
-
-        There are none if a rule at the port names the caller: the rule allows a part of its calls, and these objects would
-        allow the others too.
-        """
-        caller, server = parse_id(self._caller.identity), parse_id(workload.identity)
-        if caller is None or server is None or self._is_named(workload, port):
-            return ()
-        where = CalledPort(server.namespace, server.name, port, "HTTP" if protocol.is_http else "TCP")
-        return allowing(f"{caller.namespace}/{caller.name}", where, self._snapshot)
-
-    def _is_named(self, workload: Workload, port: int) -> bool:
-        """Return whether a rule at a port has the caller itself as a source, not only as one of many."""
-        grants = (grant for grant in workload.access.grants if grant.port in (0, port))
-        return any(self._caller.identity in grant.sources for grant in grants)
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Return the reason why a request travels in plaintext instead of mutual TLS."""
@@ -248,12 +207,6 @@ class Arrivals:
         if workload.tls_mode is workload.target_tls_mode:
             return "mutual TLS is off for this workload"
         return "its migration to mutual TLS is in progress, and some proxies are not ready"
-
-
-def _sources_field(grant: Grant) -> str:
-    if grant.origin.kind == AUTHORIZATION_POLICY.kind:
-        return f"spec.{grant.requests[0].name}.sources"
-    return "spec.sources"
 
 
 def _forwarded(request: Request, protocol: Protocol) -> Request:

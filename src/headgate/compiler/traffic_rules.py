@@ -4,6 +4,7 @@ A TrafficTarget is of one ServiceAccount, port and protocol, because its `destin
 records have no methods and paths, so its rule is all requests or all connections.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
@@ -21,6 +22,8 @@ from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TCP_R
 
 ALL_REQUESTS, ALL_CONNECTIONS = "all-requests", "all-connections"
 _LONGEST = 253
+_LONGEST_REQUEST = 60  # of a name made of a method and a path
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 240  # so that a name with a port has at most 253 characters
 _TARGETS = f"{ACCESS}/v1alpha2"  # the newest version whose destination has a port in the specification
 _ROUTES = f"{SPECS}/v1alpha4"
@@ -84,24 +87,47 @@ def derive(records: Iterable[CallRecord], *, exclude: Collection[str] = (), audi
     return Rules(targets, _routes(targets), left_out)
 
 
-def allowing(caller: str, where: CalledPort, snapshot: Snapshot) -> tuple[Object, ...]:
-    """Return the objects that allow all calls of one caller (`namespace/name`) to a port, in the order to create them.
+def all_calls(caller: str, where: CalledPort, snapshot: Snapshot) -> tuple[Object, ...]:
+    """Return the objects that allow all calls of one caller (`namespace/name`) to a port, as `allowing` does."""
+    return allowing(caller, where, snapshot, _route(where.namespace, where.protocol))
+
+
+def group_of_request(namespace: str, method: str, path_regex: str) -> Object:
+    """Return an HTTPRouteGroup for the requests with a method and a path, with a name made of both."""
+    name = _NOT_IN_NAMES.sub("-", f"{method}{path_regex}".lower()).strip("-")[:_LONGEST_REQUEST].rstrip("-")
+    match = {"name": method.lower(), "methods": [method], "pathRegex": path_regex}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": _ROUTES, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": {"matches": [match]}}
+
+
+def allowing(caller: str, where: CalledPort, snapshot: Snapshot, route: Object) -> tuple[Object, ...]:
+    """Return the objects that allow one caller (`namespace/name`) the calls of a route to a port, in the order to create them.
 
     They have names that no object has, so they change no existing rule. If a route with the same content exists, the
     TrafficTarget refers to it.
     """
-    route = _route(where.namespace, where.protocol)
     for name in _numbered(route["metadata"]["name"]):
         route = _renamed(route, name)
         if not _is_taken(snapshot, route) or _exists(snapshot, route):
             break
+    target = _target(caller, where, snapshot, {"kind": route["kind"], "name": route["metadata"]["name"]})
+    return (target,) if _exists(snapshot, route) else (route, target)
+
+
+def allowing_match(caller: str, where: CalledPort, snapshot: Snapshot, group: str, match: str) -> tuple[Object, ...]:
+    """Return the TrafficTarget that allows one caller (`namespace/name`) the requests of an existing match."""
+    return (_target(caller, where, snapshot, {"kind": ROUTE_GROUP.kind, "name": group, "matches": [match]}),)
+
+
+def _target(caller: str, where: CalledPort, snapshot: Snapshot, rule: Object) -> Object:
+    """Return a TrafficTarget with one rule for one caller, with a name that no object has."""
     target = _manifest(where, (caller,))
-    target["spec"]["rules"] = [{"kind": route["kind"], "name": route["metadata"]["name"]}]
+    target["spec"]["rules"] = [rule]
     for name in _numbered(f"{target['metadata']['name']}-from-{caller.replace('/', '.')}"):
         target = _renamed(target, name)
         if not _is_taken(snapshot, target):
             break
-    return (target,) if _exists(snapshot, route) else (route, target)
+    return target
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -83,6 +83,11 @@ def grants_allowing(
     return tuple(dict.fromkeys(grant for grant, _, why in rules if not why))
 
 
+def seen_by_rules(workload: Workload, request: Request, identity: str) -> Request:
+    """Return a request in the form that the rules of a workload match."""
+    return _sanitized(workload, request, identity).request
+
+
 def port_of(workload: Workload, number: int) -> InboundPort | None:
     """Return the inbound port of a workload with this number; None if there is none."""
     return next((inbound for inbound in workload.ports if inbound.port == number), None)
@@ -178,12 +183,13 @@ def _evaluated_rules(
         if inbound is None or grant.port not in {0, inbound.port}:
             continue
         if protocol.is_http:
-            yield from ((grant, rule.name, _request_unmet(rule, parts)) for rule in grant.requests)
+            yield from ((grant, rule.name, request_unmet(rule, parts)) for rule in grant.requests)
         else:
             yield from ((grant, rule.name, _connection_unmet(rule, inbound)) for rule in grant.connections)
 
 
-def _request_unmet(rule: RequestRule, parts: RequestParts) -> str:
+def request_unmet(rule: RequestRule, parts: RequestParts) -> str:
+    """Return why a rule does not allow a request; empty if it does."""
     unmet = first_unmet(rule.match, parts)
     if unmet is None and rule.match.path and is_ambiguous(parts.path):
         return f"path is {parts.path!r}, which the application may read as another path"

@@ -1,0 +1,177 @@
+"""What a user can change so that a workload allows a denied request: in words, and as objects to create (D21)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.traffic_rules import (
+    CalledPort,
+    all_calls,
+    allowing,
+    allowing_match,
+    group_of_request,
+)
+from headgate.model.access import ConnectionRule, Grant
+from headgate.model.ambiguous_paths import is_ambiguous
+from headgate.model.authorization import connection_allowed, grants_allowing, port_of, request_unmet, seen_by_rules
+from headgate.model.evaluate import RequestParts, path_fits
+from headgate.model.identities import parse_id
+from headgate.model.requests import Match, Request
+from headgate.model.routing import Protocol, Workload
+from headgate.resources.meta import Object, Value
+from headgate.resources.regexes import fault
+from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TRAFFIC_TARGET
+from headgate.resources.smi.http_route_group import METHODS
+
+_OTHER_PATH = "/-"
+_MOST_WORDS = 3
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+class Remedy(Value, frozen=True, kw_only=True):
+    """A remedy in words, and the objects to create, in order.
+
+    `objects` allow requests with this method and path, `wide_objects` all requests of the caller to the port; connections have
+    `objects` only. Both are empty where no TrafficTarget helps.
+    """
+
+    message: str = ""
+    objects: tuple[Object, ...] = ()
+    wide_objects: tuple[Object, ...] = ()
+
+
+class Denied(Value, frozen=True, kw_only=True):
+    """A request that access rules deny: the SPIFFE ID of its caller, and the request as it arrives at a port of a workload."""
+
+    identity: str
+    workload: Workload
+    port: int
+    protocol: Protocol
+    request: Request
+
+    @property
+    def seen(self) -> RequestParts:
+        """The request in the form that the rules match."""
+        return RequestParts(seen_by_rules(self.workload, self.request, self.identity))
+
+
+def remedy(denied: Denied, snapshot: Snapshot) -> Remedy:
+    """Return what would allow a denied request; empty for a caller or a workload that is no ServiceAccount."""
+    caller, server = parse_id(denied.identity), parse_id(denied.workload.identity)
+    if caller is None or server is None:
+        return Remedy()
+    source = f"ServiceAccount {caller.namespace}/{caller.name}"
+    where = CalledPort(server.namespace, server.name, denied.port, "HTTP" if denied.protocol.is_http else "TCP")
+    wide = () if _is_named(denied) else all_calls(f"{caller.namespace}/{caller.name}", where, snapshot)
+    group = _fitting_match(denied) if denied.protocol.is_http else ""
+    objects = _objects(denied, f"{caller.namespace}/{caller.name}", where, snapshot, group=group)
+    own = (
+        f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
+        f"source {source} and {_rule_words(denied, group, has_objects=bool(objects))}"
+    )
+    message = _message(own, source, _excesses(denied))
+    return (
+        Remedy(message=message, objects=objects, wide_objects=wide)
+        if denied.protocol.is_http
+        else Remedy(message=message, objects=wide)
+    )
+
+
+def _objects(denied: Denied, caller: str, where: CalledPort, snapshot: Snapshot, *, group: str) -> tuple[Object, ...]:
+    """Return the objects that allow requests with the method and the path of a denied one; none if no rule can name these."""
+    if not denied.protocol.is_http:
+        return ()
+    if group:
+        return allowing_match(caller, where, snapshot, *group.split("/", 1))
+    method, path = denied.seen.request.method, denied.seen.path
+    pattern = _SPECIAL.sub(r"\\\g<0>", path) + "$"
+    if method not in METHODS or is_ambiguous(path) or fault(pattern):
+        return ()
+    return allowing(caller, where, snapshot, group_of_request(where.namespace, method, pattern))
+
+
+def _fitting_match(denied: Denied) -> str:
+    """Return a match (`group/match`) of a TrafficTarget of the workload that is only for the denied request's method and path."""
+    parts = denied.seen
+    for grant in denied.workload.access.grants:
+        for rule in grant.requests if grant.origin.kind == TRAFFIC_TARGET.kind else ():
+            if _is_narrow(rule.match, parts) and not request_unmet(rule, parts):
+                return rule.name
+    return ""
+
+
+def _is_narrow(match: Match, parts: RequestParts) -> bool:
+    return (
+        match.methods == (parts.request.method,) and match.path is not None and not path_fits(match.path, _OTHER_PATH)
+    )
+
+
+def _excesses(denied: Denied) -> Mapping[str, Sequence[str]]:
+    """Return the places that the caller could be added to, each with what else the caller may call then."""
+    grants = grants_allowing(denied.workload, denied.port, protocol=denied.protocol, request=denied.request)
+    return {
+        f"{_sources_field(grant)} of {grant.origin}": list(dict.fromkeys(_excess(grant, denied))) for grant in grants
+    }
+
+
+def _excess(grant: Grant, denied: Denied) -> Iterator[str]:
+    inbound, parts = port_of(denied.workload, denied.port), denied.seen
+    for request_rule in grant.requests:
+        fits = denied.protocol.is_http and not request_unmet(request_rule, parts)
+        if not (fits and _is_narrow(request_rule.match, parts)):
+            yield match_words(request_rule.match)
+    for rule in grant.connections:
+        fits = not denied.protocol.is_http and inbound is not None and connection_allowed(rule, inbound)
+        if not fits:
+            yield _connection_words(rule)
+
+
+def match_words(match: Match) -> str:
+    """Return the requests of a match in words: `GET /books`, `all requests`."""
+    path = match.path and match.path.written
+    headers = f" with header {', '.join(header.name for header in match.headers)}" if match.headers else ""
+    if not match.methods:
+        return f"all requests to {path}{headers}" if path else f"all requests{headers}"
+    return f"{' or '.join(match.methods)} {path or 'with any path'}{headers}"
+
+
+def _connection_words(rule: ConnectionRule) -> str:
+    return f"connections to port {' or '.join(map(str, rule.ports))}" if rule.ports else "all connections"
+
+
+def _message(own: str, source: str, excesses: Mapping[str, Sequence[str]]) -> str:
+    """Return the remedy in words. A rule that allows more than the denied request comes last, with what it allows."""
+    if fitting := [place for place, excess in excesses.items() if not excess]:
+        return f"add {source} to {' or '.join(fitting)}, or create a TrafficTarget for it"
+    others = [f"{place}, which also allows {_listed(excess)}" for place, excess in excesses.items()]
+    return f"{own}; or add the ServiceAccount to {'; or to '.join(others)}" if others else own
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _MOST_WORDS
+    shown = [*words[:_MOST_WORDS], *([f"{more} more"] if more > 0 else [])]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _rule_words(denied: Denied, group: str, *, has_objects: bool) -> str:
+    if group:
+        name, match = group.split("/", 1)
+        return f"match {match} of {ROUTE_GROUP.kind} {name}"
+    if has_objects:
+        return f"an {ROUTE_GROUP.kind} for {denied.seen.request.method} {denied.seen.path}"
+    return "a rule that matches the request"
+
+
+def _is_named(denied: Denied) -> bool:
+    """Return whether a rule at the port has the caller itself as a source, not only as one of many.
+
+    Then the rule allows a part of its calls, and objects for all calls would allow the others too.
+    """
+    grants = (grant for grant in denied.workload.access.grants if grant.port in (0, denied.port))
+    return any(denied.identity in grant.sources for grant in grants)
+
+
+def _sources_field(grant: Grant) -> str:
+    if grant.origin.kind == AUTHORIZATION_POLICY.kind:
+        return f"spec.{grant.requests[0].name}.sources"
+    return "spec.sources"
