@@ -18,6 +18,9 @@ LABEL = ChangedField(path="metadata.labels.team", after="shop")
 GONE = ChangedField(path="spec.matches", before=[{"name": "beta"}])
 
 FIRST = "2026-01-31T11:58:00Z"
+ALL = {"kind": "HTTPRouteGroup", "name": "all-requests"}
+LOOK = {"kind": "HTTPRouteGroup", "name": "books", "matches": ["look"]}
+RULE = ChangedField(path="spec.rules[all-requests]", before=ALL, after=LOOK)
 STEPS = tuple(ObjectWrite(write_time=time, fields=(WEIGHT,)) for time in ("2026-01-31T11:59:00Z", TIME))
 
 
@@ -45,6 +48,7 @@ REVISIONS = (
     revision(4, change("Changed", WEIGHT, writes=7, by="headgate-rollout"), reason="ControllerWrote"),
     revision(5, change("Deleted", by=""), reason="NotRecorded"),
     revision(6, change("Created", WEIGHT, writes=3, first_write_time=FIRST, steps=STEPS), reason="ControllerWrote"),
+    revision(7, change("Changed", RULE)),
 )
 
 
@@ -88,6 +92,8 @@ def test_the_list_has_a_line_for_each_revision(client: Client, run: Callable[...
         f"4 {TIME} headgate-rollout trafficsplit/website spec.backends[v1].weight 90 -> 50 in 7 writes{none}",
         f"5 {TIME} - trafficsplit/website deleted (while headgate did not record){none}",
         f"6 {TIME} helm trafficsplit/website created in 3 writes since {FIRST}{none}",
+        f"7 {TIME} helm trafficsplit/website spec.rules[all-requests] "
+        f'{{"name":"all-requests"}} -> {{"name":"books","matches":["look"]}}{none}',
     ]
     assert "2 older revisions not shown; --limit 0 lists all" in done.err
     assert client.queries == [("default", {"newest": "30"})]

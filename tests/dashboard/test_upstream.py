@@ -18,6 +18,14 @@ async def test_an_expired_token_is_read_again() -> None:
         ]
 
 
+async def test_the_api_server_knows_the_dashboard_as_the_writer() -> None:
+    """It is the field manager in `headgate history`, and on a cluster in `metadata.managedFields`."""
+    async with running_dashboard("token") as dashboard:
+        dashboard.api.token = "token"
+        assert (await dashboard.get(PODS)).status == 200
+        assert [request.headers["user-agent"] for request in dashboard.api.requests] == ["headgate-dashboard"]
+
+
 async def test_a_token_that_stays_invalid_is_the_answer() -> None:
     async with running_dashboard("wrong") as dashboard:
         dashboard.api.token = "right"

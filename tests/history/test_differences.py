@@ -18,14 +18,19 @@ def test_items_of_a_list_are_named_by_their_name() -> None:
     assert fields(website_split(), website_split(weight=80)) == expected
 
 
-def test_added_and_removed_items_are_named_with_their_fields() -> None:
+def test_added_and_removed_items_are_whole() -> None:
     changed = website_split()
     changed["spec"]["backends"] = [{"service": "website-v1", "weight": 90}]
-    expected = [
-        ("spec.backends[website-v2].service", "website-v2", None),
-        ("spec.backends[website-v2].weight", 10, None),
-    ]
-    assert fields(website_split(), changed) == expected
+    second = {"service": "website-v2", "weight": 10}
+    assert fields(website_split(), changed) == [("spec.backends[website-v2]", second, None)]
+    assert fields(changed, website_split()) == [("spec.backends[website-v2]", None, second)]
+
+
+def test_an_item_that_replaces_another_one_is_one_difference() -> None:
+    changed = website_split()
+    changed["spec"]["backends"][1] = {"service": "website-v3", "weight": 20}
+    before, after = {"service": "website-v2", "weight": 10}, {"service": "website-v3", "weight": 20}
+    assert fields(website_split(), changed) == [("spec.backends[website-v2]", before, after)]
 
 
 def test_other_lists_are_compared_by_position_and_reordered_items_are_named() -> None:
@@ -47,5 +52,5 @@ def test_labels_with_dots_are_quoted() -> None:
 
 def test_a_created_object_has_all_its_fields_but_its_name() -> None:
     created = fields(None, service("a"))
-    assert created == [("spec.ports[http].name", None, "http"), ("spec.ports[http].port", None, 8080)]
+    assert created == [("spec.ports[http]", None, {"name": "http", "port": 8080})]
     assert fields(service("a"), None) == [(path, after, None) for path, _, after in created]

@@ -142,9 +142,18 @@ def _fields_in_short(change: ObjectChange) -> str:
     if change.action != "Changed" or not change.fields:
         return f"{change.action.lower()}{writes}"
     first = change.fields[0]
-    text = f"{first.path} {_short(first.before)} -> {_short(first.after)}"
+    text = f"{first.path} {' -> '.join(map(_short, _differing(first.before, first.after)))}"
     more = f" and {pluralize(len(change.fields) - 1, 'more field')}" if len(change.fields) > 1 else ""
     return f"{text}{more}{writes}"
+
+
+def _differing(before: object, after: object) -> tuple[object, object]:
+    """Return two values without the fields that are equal in both."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return before, after
+    same = {name for name, value in before.items() if name in after and after[name] == value}
+    left, right = ({name: value for name, value in values.items() if name not in same} for values in (before, after))
+    return left, right
 
 
 def _text(value: object) -> str:

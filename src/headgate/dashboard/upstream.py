@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 
+PROGRAM = "headgate-dashboard"
+"""The name under which the API server records the page's writes."""
+
+
 class Upstream:
     """An API server and the credentials for it. Use it as a context: it reuses TCP connections until the end."""
 
@@ -44,7 +48,7 @@ class Upstream:
         async with self._turn:  # concurrent requests run the credentials program only once
             if self._connection is None:
                 self._connection = await self._credentials.connect()
-                self._connection.session = transport.open_session(self._connection)
+                self._connection.session = transport.open_session(self._connection, PROGRAM)
             return self._connection
 
     async def _drop(self, connection: Connection | None) -> None:

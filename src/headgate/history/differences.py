@@ -48,14 +48,27 @@ def _of_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterato
     for field in _NAMED_BY:
         old, new = _named(before, field), _named(after, field)
         if old is not None and new is not None:
-            for name in (*old, *(name for name in new if name not in old)):
-                yield from _of_values(old.get(name), new.get(name), f"{path}[{name}]")
+            yield from _of_items(old, new, path)
             if list(old) != list(new) and old.keys() == new.keys():
                 yield ChangedField(path=f"{path} in order", before=list(old), after=list(new))
             return
     for index in range(max(len(before), len(after))):
         old_item, new_item = (items[index] if index < len(items) else None for items in (before, after))
         yield from _of_values(old_item, new_item, f"{path}[{index}]")
+
+
+def _of_items(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[ChangedField]:
+    """Yield the differences of named items. Added and removed items are whole, and paired if they are equally many."""
+    removed = [name for name in before if name not in after]
+    added = [name for name in after if name not in before]
+    successors = dict(zip(removed, added, strict=True)) if len(removed) == len(added) else {}
+    for name, entry in before.items():
+        if name in after:
+            yield from _of_values(entry, after[name], f"{path}[{name}]")
+        else:
+            yield ChangedField(path=f"{path}[{name}]", before=entry, after=after.get(successors.get(name, "")))
+    for name in () if successors else added:
+        yield ChangedField(path=f"{path}[{name}]", before=None, after=after[name])
 
 
 def _named(items: Sequence[Any], field: str) -> dict[str, Any] | None:

@@ -122,16 +122,17 @@ async def _session(connection: Connection) -> AsyncIterator[ClientSession]:
         yield session
 
 
-def open_session(connection: Connection) -> ClientSession:
+def open_session(connection: Connection, program: str = "headgate") -> ClientSession:
     """Return a session for requests to the API server of `connection`.
 
-    HTTP proxies come from the environment.
+    HTTP proxies come from the environment. The API server names `program` as the writer of objects, unless a write names its own manager.
     """
     return ClientSession(
         connector=TCPConnector(
             ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)
         ),
         trust_env=_has_proxy(URL(connection.host)),
+        headers={"User-Agent": program},
     )
 
 
