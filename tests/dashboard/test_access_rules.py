@@ -23,11 +23,23 @@ ROUTE = {
     "metadata": {"name": "all-requests", "namespace": "shop"},
     "spec": {"matches": [{"name": "all", "methods": ["*"]}]},
 }
-RULE = {
+RULE: dict[str, Any] = {
     "apiVersion": "access.smi-spec.io/v1alpha2",
     "kind": "TrafficTarget",
     "metadata": {"name": NAME, "namespace": "shop"},
-    "spec": {"destination": {"kind": "ServiceAccount", "name": "website", "port": 8080}},
+    "spec": {
+        "destination": {"kind": "ServiceAccount", "name": "website", "port": 8080},
+        "rules": [{"kind": "HTTPRouteGroup", "name": "all-requests"}],
+    },
+}
+GROUP = {
+    "apiVersion": "specs.smi-spec.io/v1alpha4",
+    "kind": "HTTPRouteGroup",
+    "metadata": {"name": "get-items", "namespace": "shop"},
+    "spec": {"matches": [{"name": "get", "methods": ["GET"], "pathRegex": "/items$"}]},
+}
+NARROW = RULE | {
+    "spec": RULE["spec"] | {"rules": [{"kind": "HTTPRouteGroup", "name": "get-items", "matches": ["get"]}]}
 }
 
 
@@ -41,7 +53,8 @@ def explanation(pods: int = 1, **changes: Any) -> dict[str, Any]:
         "object": None,
         "rule": "",
         "remedyMessage": "create a TrafficTarget",
-        "remedyObjects": [ROUTE, RULE],
+        "remedyObjects": [GROUP, NARROW],
+        "wideRemedyObjects": [ROUTE, RULE],
     }
     arrivals = [arrival | {"message": f"no TrafficTarget allows it at {pod}"} | changes for pod in range(pods)]
     return {"status": {"backends": [{"arrivals": arrivals}]}}
@@ -153,7 +166,6 @@ async def test_a_rule_is_not_offered_without_the_right_to_write_it(opened: OpenP
     serve(opened.api)
     opened.api.denied.add(resource)
     await opened.open("/service/shop/website")
-    await expect(access(opened)).to_contain_text("To allow it: create a TrafficTarget")
     await expect(access(opened)).to_contain_text("You may not create the TrafficTarget that is missing.")
     await expect(access(opened).get_by_role("button")).to_have_count(0)
 
@@ -179,13 +191,16 @@ async def test_a_rule_can_be_written_again_after_its_undo(opened: OpenPage) -> N
     assert f"{GROUPS}/all-requests" in api.objects
 
 
-async def test_no_rule_is_offered_to_a_caller_that_a_rule_names(opened: OpenPage) -> None:
+async def test_a_caller_that_a_rule_names_has_its_denied_requests_explained(opened: OpenPage) -> None:
+    """The page knows no request of the caller: it neither offers a rule for all of them, nor one for a request that nobody sent."""
     serve(opened.api)
-    opened.api.objects[EXPLANATIONS] = explanation(remedyObjects=[])
+    opened.api.objects[EXPLANATIONS] = explanation(wideRemedyObjects=[])
     await opened.open("/service/shop/website")
-    await expect(access(opened)).to_contain_text("To allow it: create a TrafficTarget")
-    denied = access(opened).get_by_role("link", name="Its denied requests")
+    await expect(access(opened)).to_contain_text("112 denied")
+    denied = access(opened).get_by_role("link", name="Denied requests as they happen")
     await expect(denied).to_have_attribute("href", "#/service/shop/website?tap=live&tap-status=denied")
+    await expect(access(opened).get_by_role("status")).to_have_count(0)  # the decision is known
+    await expect(access(opened).get_by_text("To allow it")).to_have_count(0)
     await expect(access(opened).get_by_role("button")).to_have_count(0)
 
 
@@ -196,12 +211,11 @@ async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(op
     await thief.get_by_role("button", name="Apply", exact=True).click()
     undo = thief.get_by_role("button", name="Undo: delete the TrafficTarget")
     await expect(undo).to_be_visible()
-    api.objects[EXPLANATIONS] = explanation(allowed=True, remedyMessage="", remedyObjects=[])
-    next_revision = {"metadata": {"name": "5"}, "revision": 5, "changes": [], "effectMessages": []}
-    api.objects[REVISIONS] = {"items": [next_revision]}
-    api.change(REVISIONS, "ADDED", next_revision)
-    await expect(thief.get_by_text("allowed", exact=False).first).to_be_visible()
-    await expect(thief.get_by_text("To allow it")).to_have_count(0)
+    allowed: dict[str, Any] = {"allowed": True, "remedyMessage": "", "remedyObjects": [], "wideRemedyObjects": []}
+    await expect(thief.get_by_text("no TrafficTarget allows it")).to_be_visible()
+    api.objects[EXPLANATIONS] = explanation(**allowed)
+    revise(api, 5)
+    await expect(thief.get_by_text("no TrafficTarget allows it")).to_have_count(0)
     # The caller pauses: its card stays, with the way back.
     api.objects[GRAPH] = graph([node("website"), node("cart")], [edge(1, 0)])
     api.change(GRAPH, "MODIFIED", api.objects[GRAPH])
@@ -212,9 +226,14 @@ async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(op
     await expect(thief).to_have_count(0)
 
 
-async def test_explain_offers_a_rule_once_and_only_about_the_mesh_as_it_is(opened: OpenPage) -> None:
-    serve(opened.api)
-    answer = explanation(pods=2)["status"] | {"filterMessages": [], "location": "", "candidates": [], "mirrors": []}
+def decision(**changes: Any) -> dict[str, Any]:
+    """Return the whole Explanation of a request from Deployment shop/thief that two pods deny, with changes to the arrivals."""
+    answer = explanation(2, **changes)["status"] | {
+        "filterMessages": [],
+        "location": "",
+        "candidates": [],
+        "mirrors": [],
+    }
     backend = answer["backends"][0] | {"service": "shop/website", "port": 8080}
     answer |= {
         "backends": [backend | {"share": {"numerator": 1, "denominator": 1}}],
@@ -230,17 +249,70 @@ async def test_explain_offers_a_rule_once_and_only_about_the_mesh_as_it_is(opene
         "revisionMessage": "",
         "stickiness": None,
     }
-    opened.api.objects[EXPLANATIONS] = {"status": answer}
-    await opened.open("/explain?url=http://website:8080/&from=Deployment/thief&in=shop")
+    return {"status": answer}
+
+
+EXPLAIN = "/explain?url=http://website:8080/items&from=Deployment/thief&in=shop"
+
+
+async def test_explain_offers_a_rule_once_and_only_about_the_mesh_as_it_is(opened: OpenPage) -> None:
+    serve(opened.api)
+    opened.api.objects[EXPLANATIONS] = decision()
+    await opened.open(EXPLAIN)
     button = opened.page.get_by_role("button", name="Write the missing TrafficTarget")
-    await expect(
-        opened.page.get_by_text("It allows all requests, with any method and path, of this caller")
-    ).to_be_visible()
+    await expect(opened.page.get_by_text("It allows the requests GET /items$ of this caller")).to_be_visible()
     await expect(button).to_have_count(1)
-    await opened.open("/explain?url=http://website:8080/&from=Deployment/thief&in=shop&at=3")
+    await opened.open(f"{EXPLAIN}&at=3")
     await expect(opened.page.get_by_label("At the revision (empty: now)")).to_have_value("3")
     await expect(opened.page.get_by_text("To allow it").first).to_be_visible()
     await expect(button).to_have_count(0)
+
+
+async def test_the_rule_of_an_explained_request_is_narrow_or_for_all_requests(opened: OpenPage) -> None:
+    serve(opened.api)
+    opened.api.objects[EXPLANATIONS] = decision()
+    await opened.open(EXPLAIN)
+    page = opened.page
+    await page.get_by_role("button", name="Write the missing TrafficTarget").click()
+    text = page.get_by_label("YAML of the missing rule")
+    await expect(text).to_contain_text('pathRegex: "/items$"')
+    await page.get_by_label("all requests").check()
+    await expect(text).to_contain_text("name: all-requests")
+    await expect(page.get_by_text("It allows all requests, with any method and path, of this caller")).to_be_visible()
+    await page.get_by_label("only this method and path").check()
+    await page.get_by_role("button", name="Apply", exact=True).click()
+    await expect(page.get_by_role("link", name=f"TrafficTarget shop/{NAME}")).to_be_visible()
+    assert [body for _, path, body in opened.api.written if path in (GROUPS, TARGETS)] == [GROUP, NARROW]
+
+
+async def test_a_decision_is_old_after_a_write_until_the_mesh_has_the_rule(opened: OpenPage) -> None:
+    api = opened.api
+    serve(api)
+    api.objects[EXPLANATIONS] = decision()
+    await opened.open(EXPLAIN)
+    page = opened.page
+    await page.get_by_role("button", name="Write the missing TrafficTarget").click()
+    await page.get_by_role("button", name="Apply", exact=True).click()
+    old = page.get_by_text("This is the decision before the write")
+    await expect(old).to_be_visible()
+    allowed: dict[str, Any] = {"allowed": True, "remedyMessage": "", "remedyObjects": [], "wideRemedyObjects": []}
+    api.objects[EXPLANATIONS] = decision(**allowed)
+    revise(api, 5)
+    await expect(page.get_by_text("To allow it")).to_have_count(0)
+    await expect(old).to_have_count(0)
+    await page.get_by_role("button", name="Undo: delete the TrafficTarget").click()
+    await expect(old).to_be_visible()
+    api.objects[EXPLANATIONS] = decision()
+    revise(api, 6)
+    await expect(page.get_by_text("To allow it").first).to_be_visible()
+    await expect(old).to_have_count(0)
+
+
+def revise(api: PageApi, number: int) -> None:
+    """Add a revision of the namespace."""
+    revision = {"metadata": {"name": str(number)}, "revision": number, "changes": [], "effectMessages": []}
+    api.objects[REVISIONS] = {"items": [revision]}
+    api.change(REVISIONS, "ADDED", revision)
 
 
 async def test_a_caller_without_the_right_to_explain_sees_the_counts(opened: OpenPage) -> None:

@@ -87,7 +87,8 @@ def _objects(denied: Denied, caller: str, where: CalledPort, snapshot: Snapshot,
     pattern = _SPECIAL.sub(r"\\\g<0>", path) + "$"
     if method not in METHODS or is_ambiguous(path) or fault(pattern):
         return ()
-    return allowing(caller, where, snapshot, group_of_request(where.namespace, method, pattern))
+    own_group = group_of_request(where.namespace, method, pattern)
+    return allowing(caller, where, snapshot, own_group, matches=[own_group["spec"]["matches"][0]["name"]])
 
 
 def _fitting_match(denied: Denied) -> str:

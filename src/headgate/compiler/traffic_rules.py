@@ -100,9 +100,12 @@ def group_of_request(namespace: str, method: str, path_regex: str) -> Object:
     return {"apiVersion": _ROUTES, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": {"matches": [match]}}
 
 
-def allowing(caller: str, where: CalledPort, snapshot: Snapshot, route: Object) -> tuple[Object, ...]:
+def allowing(
+    caller: str, where: CalledPort, snapshot: Snapshot, route: Object, *, matches: Sequence[str] = ()
+) -> tuple[Object, ...]:
     """Return the objects that allow one caller (`namespace/name`) the calls of a route to a port, in the order to create them.
 
+    With `matches`, the rule names these matches of the route.
     They have names that no object has, so they change no existing rule. If a route with the same content exists, the
     TrafficTarget refers to it.
     """
@@ -110,7 +113,10 @@ def allowing(caller: str, where: CalledPort, snapshot: Snapshot, route: Object) 
         route = _renamed(route, name)
         if not _is_taken(snapshot, route) or _exists(snapshot, route):
             break
-    target = _target(caller, where, snapshot, {"kind": route["kind"], "name": route["metadata"]["name"]})
+    rule = {"kind": route["kind"], "name": route["metadata"]["name"]}
+    if matches:
+        rule["matches"] = list(matches)
+    target = _target(caller, where, snapshot, rule)
     return (target,) if _exists(snapshot, route) else (route, target)
 
 

@@ -13,28 +13,37 @@ import { ObjectLink } from "./object_link.js";
 import { PlanView, usePlan } from "./plan.js";
 import { Failed } from "./states.js";
 
-/** @typedef {any[]} RuleObjects the objects of a rule in the order to create them; the last one is the rule */
+/**
+ * @typedef {any[]} RuleObjects the objects of a rule in the order to create them; the last one is the rule
+ * @typedef {{rule: string, isUndo: boolean}} Write the name of a rule that was written, or deleted again
+ * @typedef {RuleObjects[]} Variants the rule in one or more variants, the narrowest first
+ */
 
 /**
  * Offer each missing rule once. An open draft and a written rule stay, with the way back, when the answer no longer has them.
  *
- * @param {{offers: RuleObjects[], revision?: number, onDrafts?: (hasDrafts: boolean) => void}} properties `revision`: the newest one, after
- *   which effects are planned again; `onDrafts` is called when drafts open and close
+ * @param {{offers: Variants[], revision?: number, onDrafts?: (hasDrafts: boolean) => void, onWrite?: (write: Write) => void}} properties
+ *   `revision`: the newest one, after which effects are planned again; `onDrafts` is called when drafts open and close, `onWrite` after a
+ *   write and its undo
  */
-export function MissingRules({ offers, revision = 0, onDrafts = () => {} }) {
-  const [drafts, setDrafts] = useState(/** @type {Map<string, RuleObjects>} */ (new Map()));
-  const change = (/** @type {Map<string, RuleObjects>} */ next) => {
+export function MissingRules({ offers, revision = 0, onDrafts = () => {}, onWrite = () => {} }) {
+  const [drafts, setDrafts] = useState(/** @type {Map<string, Variants>} */ (new Map()));
+  const change = (/** @type {Map<string, Variants>} */ next) => {
     setDrafts(next);
     onDrafts(next.size > 0);
   };
   const close = (/** @type {string} */ id) => change(new Map([...drafts].filter(([other]) => other !== id)));
-  const closed = [...new Map(offers.map((objects) => [idOf(objects), objects]))].filter(([id]) => !drafts.has(id));
-  return html`${closed.map(([id, objects]) => html`<${Offer} key=${id} objects=${objects} onOpen=${() => change(new Map([...drafts, [id, objects]]))} />`)}
-    ${[...drafts].map(([id, objects]) => html`<${Draft} key=${id} objects=${objects} revision=${revision} onClose=${() => close(id)} />`)}`;
+  const closed = [...new Map(offers.map((variants) => [idOf(variants), variants]))].filter(([id]) => !drafts.has(id));
+  return html`${closed.map(([id, variants]) => html`<${Offer} key=${id} objects=${variants[0]} onOpen=${() => change(new Map([...drafts, [id, variants]]))} />`)}
+    ${[...drafts].map(([id, variants]) => html`<${Draft} key=${id} variants=${variants} revision=${revision} onClose=${() => close(id)} onWrite=${onWrite} />`)}`;
 }
 
-/** @param {RuleObjects} objects */
-function idOf(objects) {
+/**
+ * Return the name of a rule, which all variants have.
+ *
+ * @param {Variants} variants
+ */
+export function idOf([objects = []]) {
   return refName(refOf(objects.at(-1)));
 }
 
@@ -46,19 +55,28 @@ function Offer({ objects, onOpen }) {
   if (rights.includes(undefined)) return null;
   return html`<div>
     <p><button type="button" onClick=${onOpen}>Write the missing ${objects.at(-1).kind}</button></p>
-    <p class="quiet">${scopeOf(objects.at(-1))}</p>
+    <p class="quiet">${scopeOf(objects)}</p>
   </div>`;
 }
 
 /**
  * Return what a rule allows, as a sentence.
  *
- * @param {any} rule a TrafficTarget
+ * @param {RuleObjects} objects
  */
-function scopeOf({ spec: { destination, rules = [] } }) {
-  const isTcp = rules.some((/** @type {{kind: string}} */ { kind }) => kind === "TCPRoute");
-  const calls = isTcp ? "all connections" : "all requests, with any method and path,";
-  return `It allows ${calls} of this caller to port ${destination.port} of ServiceAccount ${destination.name}.`;
+function scopeOf(objects) {
+  const { destination } = objects.at(-1).spec;
+  return `It allows ${callsOf(objects)} of this caller to port ${destination.port} of ServiceAccount ${destination.name}.`;
+}
+
+/** @param {RuleObjects} objects */
+function callsOf(objects) {
+  const [rule] = objects.at(-1).spec.rules ?? [];
+  if (rule?.kind === "TCPRoute") return "all connections";
+  const { methods = [], pathRegex = "" } = objects.length > 1 ? (objects[0].spec.matches?.[0] ?? {}) : {};
+  if (pathRegex) return `the requests ${methods.join(", ")} ${pathRegex}`;
+  if (rule?.matches) return `the requests of match ${rule.matches.join(", ")} of HTTPRouteGroup ${rule.name}`;
+  return "all requests, with any method and path,";
 }
 
 /** @param {any} object */
@@ -67,8 +85,10 @@ function mayCreate(object) {
   return may({ verb: "create", group, resource, namespace: object.metadata.namespace });
 }
 
-/** @param {{objects: RuleObjects, revision: number, onClose: () => void}} properties */
-function Draft({ objects, revision, onClose }) {
+/** @param {{variants: Variants, revision: number, onClose: () => void, onWrite: (write: Write) => void}} properties */
+function Draft({ variants, revision, onClose, onWrite }) {
+  const [chosen, setChosen] = useState(0);
+  const objects = variants[chosen] ?? [];
   const [written, setWritten] = useState(/** @type {any} */ (null));
   const plan = usePlan(written ? null : { objects }, revision);
   const [isBusy, setBusy] = useState(false);
@@ -77,7 +97,9 @@ function Draft({ objects, revision, onClose }) {
     setBusy(true);
     setFailure(null);
     try {
-      setWritten(await work());
+      const made = await work();
+      setWritten(made);
+      onWrite({ rule: idOf(variants), isUndo: !made });
     } catch (error) {
       setFailure({ outcome, error: error instanceof ApiError ? error : new ApiError(0, String(error)) });
     }
@@ -86,11 +108,12 @@ function Draft({ objects, revision, onClose }) {
   const apply = () => act("The rule was not written", () => createdAll(objects));
   const undo = () => act("The rule was not deleted", () => remove(written).then(() => null));
   return html`<div class="missing-rule">
+    ${variants.length > 1 && !written ? html`<${Scope} variants=${variants} chosen=${chosen} onChoose=${setChosen} />` : null}
     <pre class="yaml-text" tabindex="0" role="region" aria-label="YAML of the missing rule">${objects.map(toYaml).join("---\n")}</pre>
     ${
       written
         ? html`<p role="status">Written: <${ObjectLink} object=${refOf(written)} />. Proxies receive it now.</p>`
-        : html`<p class="quiet">${scopeOf(objects.at(-1))}</p>
+        : html`<p class="quiet">${scopeOf(objects)}</p>
           <${PlanView} answer=${plan} />
           <div><p class="quiet">The same, with this text in a file:</p><${Command} words=${["kubectl", "apply", "-f", `${objects.at(-1).metadata.name}.yaml`]} /></div>`
     }
@@ -104,6 +127,18 @@ function Draft({ objects, revision, onClose }) {
     </div>
     ${failure ? html`<${Failed} ...${failure} />` : null}
   </div>`;
+}
+
+/** @param {{variants: Variants, chosen: number, onChoose: (variant: number) => void}} properties */
+function Scope({ variants, chosen, onChoose }) {
+  const name = `scope-${idOf(variants)}`;
+  return html`<fieldset>
+    <legend>The rule allows this caller</legend>
+    ${["only this method and path", "all requests"].map(
+      (text, index) =>
+        html`<label key=${text}><input type="radio" name=${name} checked=${index === chosen} onChange=${() => onChoose(index)} />${text}</label>`,
+    )}
+  </fieldset>`;
 }
 
 /**

@@ -152,14 +152,29 @@ export function alike(arrivals) {
 }
 
 /**
- * Return the rules that denied arrivals lack, each as the objects to create.
+ * Return the rules that denied arrivals lack, each in the variants for this method and path, and for all requests.
  *
  * @param {ExplainedBackend[]} backends
+ * @returns {any[][][]}
  */
 export function missingRules(backends) {
   return backends
     .flatMap(({ arrivals }) => arrivals)
-    .flatMap(({ remedyObjects = [] }) => (remedyObjects.length ? [remedyObjects] : []));
+    .map(({ remedyObjects = [], wideRemedyObjects = [] }) =>
+      [remedyObjects, wideRemedyObjects].filter(({ length }) => length),
+    )
+    .filter(({ length }) => length);
+}
+
+/**
+ * Return the objects of the rule that allows all requests or connections of a denied caller; none where headgate offers no such rule.
+ *
+ * @param {Arrival} arrival
+ * @returns {any[]}
+ */
+export function wideRule({ remedyObjects = [], wideRemedyObjects = remedyObjects }) {
+  const isTcp = remedyObjects.at(-1)?.spec.rules?.[0]?.kind === "TCPRoute";
+  return isTcp ? remedyObjects : wideRemedyObjects;
 }
 
 /** @param {{arrival: Arrival, number: number}} properties */

@@ -3,10 +3,11 @@
 import { answered, inspectPath } from "../../api.js";
 import { place, setQuery } from "../../location.js";
 import { Command } from "../../parts/command.js";
-import { MissingRules } from "../../parts/missing_rule.js";
+import { idOf, MissingRules } from "../../parts/missing_rule.js";
 import { Empty, Failed, Loading } from "../../parts/states.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { useEffect, useRef, useState } from "../../vendor/preact-hooks.js";
+import { useNewestRevision } from "../service/changes.js";
 import { Decision, missingRules } from "./decision.js";
 import { Form } from "./form.js";
 import { commandOf, questionOf, specOf } from "./question.js";
@@ -26,24 +27,39 @@ export function Explain() {
     setQuery(/** @type {any} */ (next));
     setSubmits(submits + 1);
   };
+  const asked = useRef("");
+  const again = () => setSubmits((number) => number + 1);
   useEffect(() => {
     if (!question.url) return setAnswer(null);
     const abort = new AbortController();
-    setAnswer(null);
+    if (asked.current !== id) setAnswer(null); // the decision about the same request stays until the next one
+    asked.current = id;
     explained(question, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found));
     return () => abort.abort();
   }, [id, submits]);
   return html`<h1>Explain a request</h1>
     <${Form} key=${id} question=${question} onExplain=${explain} />
-    ${question.url ? html`<${Answered} key=${id} question=${question} answer=${answer} />` : html`<${Invitation} />`}`;
+    ${question.url ? html`<${Answered} key=${id} question=${question} answer=${answer} onChange=${again} />` : html`<${Invitation} />`}`;
 }
 
-/** @param {{question: Question, answer: Answer | null}} properties */
-function Answered({ question, answer }) {
+/**
+ * Show the decision, and the rules that are missing. After a write of one, the decision is old until the mesh has the rule.
+ *
+ * @param {{question: Question, answer: Answer | null, onChange: () => void}} properties `onChange` is called when the mesh has changed
+ */
+function Answered({ question, answer, onChange }) {
   const status = answer?.status;
   // A past revision says nothing about the rules that are missing now.
   const offers = status && !question.at ? missingRules([...status.backends, ...status.mirrors]) : [];
-  return html`<section aria-live="polite" aria-label="The decision">
+  const [watched, setWatched] = useState("");
+  const [write, setWrite] = useState(/** @type {import("../../parts/missing_rule.js").Write | null} */ (null));
+  // The name of a rule that exists is not offered.
+  const isOld = write !== null && offers.some((variants) => idOf(variants) === write.rule) !== write.isUndo;
+  const namespace = offers[0]?.[0]?.at(-1).metadata.namespace ?? watched;
+  useEffect(() => setWatched(namespace), [namespace]);
+  return html`${namespace ? html`<${RevisionWatch} key=${namespace} namespace=${namespace} onChange=${onChange} />` : null}
+    <section aria-live="polite" aria-label="The decision" class=${isOld ? "stale" : ""}>
+      ${isOld ? html`<p class="quiet">This is the decision before the write. The request is explained again as soon as the mesh has the change.</p>` : null}
       ${
         !answer
           ? html`<${Loading} what="the decision" />`
@@ -52,8 +68,23 @@ function Answered({ question, answer }) {
             : html`<${Failed} outcome="The request was not explained" error=${answer.error} />`
       }
     </section>
-    <${MissingRules} offers=${offers} />
+    <${MissingRules} offers=${offers} onWrite=${setWrite} />
     <${Command} words=${commandOf(question)} />`;
+}
+
+/**
+ * Call `onChange` after each new revision of a namespace.
+ *
+ * @param {{namespace: string, onChange: () => void}} properties
+ */
+function RevisionWatch({ namespace, onChange }) {
+  const revision = useNewestRevision(namespace);
+  const before = useRef(revision);
+  useEffect(() => {
+    if (before.current !== null && revision !== before.current) onChange();
+    before.current = revision;
+  }, [revision]);
+  return null;
 }
 
 function Invitation() {

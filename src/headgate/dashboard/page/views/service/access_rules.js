@@ -10,7 +10,7 @@ import { may } from "../../rights.js";
 import { count } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
 import { useEffect, useState } from "../../vendor/preact-hooks.js";
-import { ArrivalLine, alike, missingRules } from "../explain/decision.js";
+import { ArrivalLine, alike, wideRule } from "../explain/decision.js";
 import { useNewestRevision } from "./changes.js";
 import { useNeighbors } from "./neighbors.js";
 
@@ -48,8 +48,8 @@ export function AccessRules({ namespace, name }) {
     setHeld((before) => [...before.filter((other) => idOf(other) !== idOf(caller)), ...(hasDrafts ? [caller] : [])]);
   return html`<section class="access-rules" aria-labelledby="access-title">
     <h2 id="access-title">Access of its callers</h2>
-    <p class="quiet">Callers of the last 30 seconds. Where requests were denied: what the access rules decide about GET / of this caller. Rules can
-      decide otherwise about other requests: <a href=${deniedRequests(namespace, name)}>denied requests as they happen</a>.</p>
+    <p class="quiet">Callers of the last 30 seconds. <a href=${deniedRequests(namespace, name)}>Denied requests as they happen</a> say why rules deny
+      them; each opens in Explain, which has the rule for its method and path.</p>
     <ul class="cards">${shown.map(
       (caller) => html`<li class="card" key=${idOf(caller)}>
         <${CallerAccess} caller=${caller} isHeld=${heldIds.has(idOf(caller))} namespace=${namespace} name=${name} ports=${ports}
@@ -123,28 +123,38 @@ function CallerAccess({ caller, isHeld, namespace, name, ports, onDrafts }) {
     revision,
   );
   const backends = decisions?.flatMap(({ status }) => status?.backends ?? []) ?? [];
-  const offers = missingRules(backends);
-  const hasOther = backends.some(({ arrivals }) => arrivals.some(isDeniedWithoutRule));
+  const offers = backends.flatMap(({ arrivals }) => arrivals.map(wideRule).filter(({ length }) => length));
   return html`<div class="card-head">
       <strong>${caller.kind} ${caller.namespace}/${caller.name}</strong>
       ${caller.denied ? html`<${Badge} level="warning">${count(caller.denied)} denied<//>` : html`<span class="quiet">none denied</span>`}
     </div>
     ${isSender || !caller.denied ? null : html`<p class="quiet">Its pods are the callers. A denied request of them opens in Explain, which has the missing rule.</p>`}
     ${mayExplain && !decisions ? html`<${Loading} what="the decision" />` : null}
-    ${decisions?.map(
-      ({ port, status, error }) => html`<div key=${port}>
-        <p>Port ${port}</p>
-        ${error ? html`<${Failed} outcome="The request was not explained" error=${error} />` : null}
-        ${alike(status?.backends.flatMap(({ arrivals }) => arrivals) ?? []).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
-      </div>`,
-    )}
-    ${hasOther ? html`<p><a href=${deniedRequests(namespace, name)}>Its denied requests</a> say which rule they need.</p>` : null}
-    <${MissingRules} offers=${offers} revision=${revision ?? 0} onDrafts=${onDrafts} />`;
+    ${decisions?.map((decision) => html`<${PortAccess} key=${decision.port} decision=${decision} />`)}
+    <${MissingRules} offers=${offers.map((objects) => [objects])} revision=${revision ?? 0} onDrafts=${onDrafts} />`;
 }
 
-/** @param {import("../../types.js").Arrival} arrival */
-function isDeniedWithoutRule({ allowed, remedyObjects = [] }) {
-  return !allowed && !remedyObjects.length;
+/** @param {{decision: Decision}} properties */
+function PortAccess({ decision: { port, status, error } }) {
+  const arrivals = alike(status?.backends.flatMap((backend) => backend.arrivals.flatMap(ofAnyRequest)) ?? []);
+  if (!error && !arrivals.length) return null;
+  return html`<div>
+    <p>Port ${port}</p>
+    ${error ? html`<${Failed} outcome="The request was not explained" error=${error} />` : null}
+    ${arrivals.map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
+  </div>`;
+}
+
+/**
+ * Return a denied arrival if it is the same for all requests: without mutual TLS, or without a rule that names the caller. What rules decide
+ * about the one request of the question says nothing about the requests that the caller sends.
+ *
+ * @param {import("../../types.js").Arrival} arrival
+ */
+function ofAnyRequest(arrival) {
+  if (arrival.allowed) return [];
+  if (wideRule(arrival).length) return [{ ...arrival, remedyMessage: "" }];
+  return arrival.transport === "MutualTLS" ? [] : [arrival];
 }
 
 /**
