@@ -225,8 +225,34 @@ async def test_a_service_that_selects_no_pod_shows_the_responses_of_its_backends
     for name in (
         f"{title}, from its backends: 2xx 18, denied 1, gRPC 14 (failure) 1",
         f"{title}, from its own pods or without a backend: 5xx (failure) 1",
+        "Success: website-v1 100 %, website-v2 77.8 %, own pods or without a backend 0 %",
     ):
         await expect(opened.page.get_by_role("img", name=name)).to_be_visible()
+
+
+async def test_the_success_of_a_service_includes_failures_that_reached_no_backend(opened: OpenPage) -> None:
+    serve_service(opened.api)
+    answer = series()
+    for point in answer["status"]["points"]:
+        point["failures"] = 39
+    opened.api.objects[f"{INSPECT}/namespaces/shop/trafficseries/service.website"] = answer
+    await opened.open("/service/shop/website")
+    name = "Success: website-v1 100 %, website-v2 77.8 %, all 80 %"
+    await expect(opened.page.get_by_role("img", name=name)).to_be_visible()
+
+
+async def test_a_service_names_its_backends_that_call_others(opened: OpenPage) -> None:
+    """The calls of a pod count for one Service: here for the backend, whose selector is narrower."""
+    serve_service(opened.api)
+    nodes = [node("website"), node("website-v1"), node("website-v2"), node("client", kind="Deployment"), node("cart")]
+    path = f"{INSPECT}/namespaces/shop/trafficgraphs/services"
+    opened.api.objects[path] = graph(nodes, [edge(3, 0), edge(1, 4)], splits=[even_split(0, {1: 150, 2: 150})])
+    await opened.open("/service/shop/website")
+    backends = opened.page.get_by_role("region", name="Callees of its backends")
+    await expect(backends.get_by_role("link")).to_have_text(["website-v1"])
+    await backends.get_by_role("link").click()
+    callees = opened.page.get_by_role("region", name="Callees").locator("tbody tr")
+    await expect(callees.get_by_role("link")).to_have_text(["cart (shop)"])
 
 
 async def test_a_time_without_counts_is_a_gap_in_the_lines_of_a_plot(opened: OpenPage) -> None:

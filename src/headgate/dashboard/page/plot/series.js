@@ -28,7 +28,8 @@ export function rates({ points, backends, stepMilliseconds }) {
 }
 
 /**
- * Return the share of requests without a failure, in percent. Denied requests count neither way.
+ * Return the share of requests without a failure, in percent, of each backend and of the requests that no backend has. Denied requests count
+ * neither way.
  *
  * @param {TrafficSeriesStatus} status
  * @returns {Columns}
@@ -40,7 +41,11 @@ export function success({ points, backends, stepMilliseconds }) {
     return total > 0 ? 100 * (1 - failed / total) : null;
   };
   const parts = backends.map((backend) => ({ label: backend.service, values: aligned(times, backend.points, value) }));
-  return { times, lines: parts.length ? parts : [{ label: "all", values: aligned(times, points, value) }] };
+  const isWhole = hasAll({ points, backends });
+  const further = isWhole ? failuresOf(points) > failuresOf(pointsOf(backends)) : requestsOf(points) > 0;
+  if (parts.length && !further) return { times, lines: parts };
+  const label = isWhole ? "all" : "own pods or without a backend";
+  return { times, lines: [...parts, { label, values: aligned(times, points, value) }] };
 }
 
 /**
@@ -87,13 +92,32 @@ export function backendLatencies({ points, backends, stepMilliseconds }) {
  */
 export function responseSets({ points, backends }) {
   const title = "Responses a second by class";
-  const answers = backends.flatMap((backend) => backend.points);
-  if (requestsOf(points) >= requestsOf(answers)) return [{ title, points }];
+  const answers = pointsOf(backends);
+  if (hasAll({ points, backends })) return [{ title, points }];
   const sets = [
     { title: `${title}, from its backends`, points: answers },
     { title: `${title}, from its own pods or without a backend`, points },
   ];
   return sets.filter((set) => responseTotals(set.points).length > 0);
+}
+
+/**
+ * Return whether the points of a Service have the requests to its backends too.
+ *
+ * @param {Pick<TrafficSeriesStatus, "points" | "backends">} status
+ */
+function hasAll({ points, backends }) {
+  return requestsOf(points) >= requestsOf(pointsOf(backends));
+}
+
+/** @param {TrafficSeriesStatus["backends"]} backends */
+function pointsOf(backends) {
+  return backends.flatMap((backend) => backend.points);
+}
+
+/** @param {TrafficPoint[]} points */
+function failuresOf(points) {
+  return points.reduce((sum, point) => sum + outcome(point).failed, 0);
 }
 
 /** @param {TrafficPoint[]} points */

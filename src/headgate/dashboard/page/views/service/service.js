@@ -63,6 +63,7 @@ function Neighbors({ namespace, name }) {
         return html`<${Empty} title="The mesh has no such Service"><p>It has no pod with a sidecar, and nothing called it in the last 30 seconds.</p><//>`;
       return html`<div class="plots"><${Edges} title="Callers" graph=${status} edges=${status.edges.filter(({ target }) => target === index)} end="source" />
         <${Edges} title="Callees" graph=${status} edges=${status.edges.filter(({ source }) => source === index)} end="target" />
+        <${CallingBackends} graph=${status} index=${index} />
         <${SplitsOf} graph=${status} index=${index} /></div>`;
     }}
   <//>`;
@@ -80,6 +81,28 @@ function Edges({ title, graph, edges, end }) {
       </table>
     </div>
   </section>`;
+}
+
+/**
+ * Name the backends of a Service that call others: the calls of a pod count for one of its Services.
+ *
+ * @param {{graph: GraphStatus, index: number}} properties
+ */
+function CallingBackends({ graph: { nodes, edges, splits }, index }) {
+  const backends = splits
+    .filter(({ service }) => service === index)
+    .flatMap((split) => split.backends.map(({ service }) => service));
+  const calling = [...new Set(backends)].filter((at) => at !== index && edges.some(({ source }) => source === at));
+  if (!calling.length) return null;
+  return html`<section aria-label="Callees of its backends">
+    <p class="quiet">The calls of a pod count for one of its Services. Backends of this Service that call others:${" "}
+      ${calling.map((at, position) => html`${position ? ", " : null}<${ServiceName} node=${nodes[at]} />`)}.</p>
+  </section>`;
+}
+
+/** @param {{node: import("../../types.js").GraphNode | undefined}} properties */
+function ServiceName({ node }) {
+  return node ? html`<a href=${linkTo(["service", node.namespace, node.name])}>${node.name}</a>` : null;
 }
 
 /** @param {{graph: GraphStatus, edge: GraphEdge, end: "source" | "target"}} properties */
