@@ -81,7 +81,8 @@ def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: Ru
         sent = first(events, lambda event: event["side"] == "Client" and "buyer" in event["proxy"]["name"])
     assert key_of(allowed["access"]) == "TrafficTarget default/buyer-to-bookstore"
     assert (allowed["source"]["identity"], allowed["secured"]) == ("spiffe://cluster.local/ns/default/sa/buyer", True)
-    unaudited = {"audited": False, "wouldDeny": False, "message": ""}
+    reason = "no TrafficTarget or XAuthorizationPolicy allows this caller"
+    unaudited = {"audited": False, "wouldDeny": False, "message": reason}
     assert denied["access"] == {"allowed": False, "object": None, "rule": "", **unaudited}
     assert denied["response"]["status"] == 403
     assert key_of(sent["route"]) == "TrafficSplit default/bookstore"
@@ -174,6 +175,33 @@ async def test_the_page_writes_the_missing_rule_and_a_deletion_closes_the_port_a
         await expect(card.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
         assert await asyncio.to_thread(rules) == before
         await expect(rows.first).to_contain_text("denied")
+
+
+@needs_chromium
+async def test_explain_writes_a_rule_for_the_method_and_path_and_explains_again(bookstore: RunningMesh) -> None:
+    async with chromium() as browser:
+        page = await browser.new_page()
+        await page.goto(bookstore.ready["dashboard"])
+        root = page.url.partition("#")[0]
+        # A match of a TrafficTarget fits GET /books; no rule has the other path, which gets a group of its own.
+        for path, allows in (("/books", "match look of HTTPRouteGroup bookstore"), ("/private/a.b", "GET /private/a")):
+            url = f"http://bookstore:8080{path}"
+            await page.goto(f"{root}#/explain?url={url}&from=serviceaccount/thief&in=default")
+            decision = page.get_by_label("The decision")
+            await expect(decision).to_contain_text("denied")
+            await page.get_by_role("button", name="Write the missing TrafficTarget").click()
+            await expect(
+                page.get_by_text(f"It allows the requests {'of ' if 'match' in allows else ''}{allows}")
+            ).to_be_visible()
+            await page.get_by_role("button", name="Apply", exact=True).click()
+            await expect(decision).to_contain_text("allowed")
+            await expect(decision.get_by_text("To allow it")).to_have_count(0)
+            explained = await asyncio.to_thread(bookstore.headgate, "explain", "POST", url, "--from", "sa/thief")
+            assert "  denied " in explained.stdout
+            history = await asyncio.to_thread(bookstore.headgate, "history", "--limit", "1")
+            assert " headgate-dashboard " in history.stdout
+            await page.get_by_role("button", name="Undo: delete the TrafficTarget").click()
+            await expect(decision).to_contain_text("denied")
 
 
 @needs_chromium

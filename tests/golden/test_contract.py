@@ -61,6 +61,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         PROTOCOL,
         "Explanations have the port's message, backends that are left out and what is not ready, empty by default; readers ignore them.",
     ),
+    (
+        PROTOCOL,
+        "The objects of a remedy are for one method and path, those for all requests have a field of their own; readers create either.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))
