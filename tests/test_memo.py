@@ -54,7 +54,7 @@ CACHES = {
     "parsed texts and certificates": """
         api/metrics/groups.py compiler/gateway_api/certificates.py compiler/gateway_api/parameters.py matching/patterns.py
         plane/access_calls.py plane/proxy_certificates.py plane/status/certificate_expiry.py plane/status/mesh.py quantity.py
-        cli/table_layout.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
+        cli/table_layout.py model/requests.py resources/regexes.py telemetry/mirror_increments.py telemetry/prometheus/labels.py
         telemetry/counters/blocks.py telemetry/reports/series.py
     """,
     "encoded messages and what they consist of": """
