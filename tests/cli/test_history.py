@@ -92,8 +92,10 @@ def test_the_list_has_a_line_for_each_revision(client: Client, run: Callable[...
         f"4 {TIME} headgate-rollout trafficsplit/website spec.backends[v1].weight 90 -> 50 in 7 writes{none}",
         f"5 {TIME} - trafficsplit/website deleted (while headgate did not record){none}",
         f"6 {TIME} helm trafficsplit/website created in 3 writes since {FIRST}{none}",
-        f"7 {TIME} helm trafficsplit/website spec.rules[all-requests] "
-        f'{{"name":"all-requests"}} -> {{"name":"books","matches":["look"]}}{none}',
+        (
+            f"7 {TIME} helm trafficsplit/website spec.rules[all-requests] "
+            f'{{"name":"all-requests"}} -> {{"name":"books","matches":["look"]}}{none}'
+        ),
     ]
     assert "2 older revisions not shown; --limit 0 lists all" in done.err
     assert client.queries == [("default", {"newest": "30"})]

@@ -192,7 +192,7 @@ async def test_a_rule_can_be_written_again_after_its_undo(opened: OpenPage) -> N
 
 
 async def test_a_caller_that_a_rule_names_has_its_denied_requests_explained(opened: OpenPage) -> None:
-    """The page knows no request of the caller: it neither offers a rule for all of them, nor one for a request that nobody sent."""
+    """The page knows no request of the caller: it neither offers a rule for all of them, nor one for a request that no client sent."""
     serve(opened.api)
     opened.api.objects[EXPLANATIONS] = explanation(wideRemedyObjects=[])
     await opened.open("/service/shop/website")

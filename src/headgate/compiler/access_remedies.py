@@ -40,7 +40,7 @@ class Remedy(Value, frozen=True, kw_only=True):
     wide_objects: tuple[Object, ...] = ()
 
 
-class Denied(Value, frozen=True, kw_only=True):
+class DeniedRequest(Value, frozen=True, kw_only=True):
     """A request that access rules deny: the SPIFFE ID of its caller, and the request as it arrives at a port of a workload."""
 
     identity: str
@@ -55,7 +55,7 @@ class Denied(Value, frozen=True, kw_only=True):
         return RequestParts(seen_by_rules(self.workload, self.request, self.identity))
 
 
-def remedy(denied: Denied, snapshot: Snapshot) -> Remedy:
+def remedy(denied: DeniedRequest, snapshot: Snapshot) -> Remedy:
     """Return what would allow a denied request; empty for a caller or a workload that is no ServiceAccount."""
     caller, server = parse_id(denied.identity), parse_id(denied.workload.identity)
     if caller is None or server is None:
@@ -77,7 +77,9 @@ def remedy(denied: Denied, snapshot: Snapshot) -> Remedy:
     )
 
 
-def _objects(denied: Denied, caller: str, where: CalledPort, snapshot: Snapshot, *, group: str) -> tuple[Object, ...]:
+def _objects(
+    denied: DeniedRequest, caller: str, where: CalledPort, snapshot: Snapshot, *, group: str
+) -> tuple[Object, ...]:
     """Return the objects that allow requests with the method and the path of a denied one; none if no rule can name these."""
     if not denied.protocol.is_http:
         return ()
@@ -91,7 +93,7 @@ def _objects(denied: Denied, caller: str, where: CalledPort, snapshot: Snapshot,
     return allowing(caller, where, snapshot, own_group, matches=[own_group["spec"]["matches"][0]["name"]])
 
 
-def _fitting_match(denied: Denied) -> str:
+def _fitting_match(denied: DeniedRequest) -> str:
     """Return a match (`group/match`) of a TrafficTarget of the workload that is only for the denied request's method and path."""
     parts = denied.seen
     for grant in denied.workload.access.grants:
@@ -107,7 +109,7 @@ def _is_narrow(match: Match, parts: RequestParts) -> bool:
     )
 
 
-def _excesses(denied: Denied) -> Mapping[str, Sequence[str]]:
+def _excesses(denied: DeniedRequest) -> Mapping[str, Sequence[str]]:
     """Return the places that the caller could be added to, each with what else the caller may call then."""
     grants = grants_allowing(denied.workload, denied.port, protocol=denied.protocol, request=denied.request)
     return {
@@ -115,7 +117,7 @@ def _excesses(denied: Denied) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _excess(grant: Grant, denied: Denied) -> Iterator[str]:
+def _excess(grant: Grant, denied: DeniedRequest) -> Iterator[str]:
     inbound, parts = port_of(denied.workload, denied.port), denied.seen
     for request_rule in grant.requests:
         fits = denied.protocol.is_http and not request_unmet(request_rule, parts)
@@ -154,7 +156,7 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-def _rule_words(denied: Denied, group: str, *, has_objects: bool) -> str:
+def _rule_words(denied: DeniedRequest, group: str, *, has_objects: bool) -> str:
     if group:
         name, match = group.split("/", 1)
         return f"match {match} of {ROUTE_GROUP.kind} {name}"
@@ -163,7 +165,7 @@ def _rule_words(denied: Denied, group: str, *, has_objects: bool) -> str:
     return "a rule that matches the request"
 
 
-def _is_named(denied: Denied) -> bool:
+def _is_named(denied: DeniedRequest) -> bool:
     """Return whether a rule at the port has the caller itself as a source, not only as one of many.
 
     Then the rule allows a part of its calls, and objects for all calls would allow the others too.

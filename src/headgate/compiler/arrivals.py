@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from headgate.compiler.access_remedies import Denied, Remedy, remedy
+from headgate.compiler.access_remedies import DeniedRequest, Remedy, remedy
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.unenforced import cause_at
@@ -181,7 +181,9 @@ class Arrivals:
             return answer, Remedy()
         if not mutual_tls:
             return answer, Remedy(message=self._identity_remedy(workload))
-        denied = Denied(identity=identity, workload=workload, port=endpoint.port, protocol=protocol, request=request)
+        denied = DeniedRequest(
+            identity=identity, workload=workload, port=endpoint.port, protocol=protocol, request=request
+        )
         return answer, remedy(denied, self._snapshot)
 
     def _identity_remedy(self, workload: Workload) -> str:
