@@ -27,13 +27,13 @@ export function Explain() {
     setQuery(/** @type {any} */ (next));
     setSubmits(submits + 1);
   };
-  const asked = useRef("");
+  const explainedId = useRef("");
   const again = () => setSubmits((number) => number + 1);
   useEffect(() => {
     if (!question.url) return setAnswer(null);
     const abort = new AbortController();
-    if (asked.current !== id) setAnswer(null); // the decision about the same request stays until the next one
-    asked.current = id;
+    if (explainedId.current !== id) setAnswer(null); // the decision about the same request stays until the next one
+    explainedId.current = id;
     explained(question, abort.signal).then((found) => !abort.signal.aborted && setAnswer(found));
     return () => abort.abort();
   }, [id, submits]);
