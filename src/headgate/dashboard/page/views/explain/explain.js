@@ -68,7 +68,10 @@ function Answered({ question, answer, onChange }) {
             : html`<${Failed} outcome="The request was not explained" error=${answer.error} />`
       }
     </section>
-    <${MissingRules} offers=${offers} onWrite=${setWrite} />
+    <${MissingRules} offers=${offers} onWrite=${(/** @type {import("../../parts/missing_rule.js").Write} */ next) => {
+      setWrite(next);
+      onChange();
+    }} />
     <${Command} words=${commandOf(question)} />`;
 }
 
