@@ -25,7 +25,8 @@ from tests.wire import Address
 
 from headgate.compiler.compile import compile_mesh
 from headgate.model.authorities import resolve
-from headgate.model.evaluate import Decision, by_host
+from headgate.model.evaluate import Decision
+from headgate.model.host_names import by_host
 from headgate.model.routing import GatewayPort, Mesh, Protocol, Route
 from headgate.plane.feed import snapshot_of
 from headgate.render.backend_tls import without_tls

@@ -82,6 +82,7 @@ def test_no_expression_matches_a_target_without_a_slash(lab, path, target):
         [("connection", "upgrade,x-a"), ("upgrade", "websocket")],
         [("connection", "upgrade,x-a"), ("upgrade", "other")],
         [("connection", "upgrade"), ("upgrade", "websocket"), ("te", "gzip")],
+        [("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "websocket")],
         [("connection", "upgrade, http2-settings, x-a"), ("upgrade", "websocket"), ("te", "gzip")],
         [("x-forwarded-proto", "")],
         [("x-forwarded-proto", ""), ("x-forwarded-proto", "http")],
@@ -92,7 +93,7 @@ def test_no_expression_matches_a_target_without_a_slash(lab, path, target):
 def test_routes_match_the_headers_that_backends_receive(lab, headers, via):
     """If the host has capitals, Envoy decides about upgrades before it finds a route."""
     mesh = lab.serve(world("1")).mesh
-    for authority in ("a.default:8080", "A.default:8080", "gone.default:8080"):
+    for authority in ("a.default:8080", "a.default.:8080", "A.default:8080", "gone.default:8080"):
         check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
 
 

@@ -7,7 +7,7 @@ from tests.wire import Address
 
 from headgate.api.certificate import self_signed
 from headgate.model.edge_tls import ListenerCertificate
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.identities import PrivateText
 from headgate.model.routing import GatewayPort, HostRoutes, Route
 from headgate.resources.meta import Key

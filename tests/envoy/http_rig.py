@@ -17,7 +17,7 @@ from tests.wire import Address, listens
 
 from headgate.envoy.encode import encode
 from headgate.envoy.view import Node, project
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.routing import (
     Endpoint,
     Endpoints,

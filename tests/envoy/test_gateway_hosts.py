@@ -12,7 +12,7 @@ from tests.waiting import until
 from tests.wire import Address, Load, Request, ask_h2
 
 from headgate.compiler.sticky import StickyBackend, with_slots
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split, SplitMatch, Sticky

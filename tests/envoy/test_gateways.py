@@ -10,7 +10,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
 from headgate.model.edge_tls import ListenerCertificate
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.identities import PrivateText
 from headgate.model.resilience import Limits, Resilience
 from headgate.model.routing import (

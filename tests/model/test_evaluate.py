@@ -5,8 +5,9 @@ from fractions import Fraction
 import pytest
 
 from headgate.model.authorities import resolve
-from headgate.model.evaluate import Unmet, best_host, by_host, decide
+from headgate.model.evaluate import Unmet, best_host, decide
 from headgate.model.hash_slots import slot_of
+from headgate.model.host_names import by_host
 from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text, begins_with
 from headgate.model.routing import (
     Broken,

@@ -10,7 +10,7 @@ from tests.telemetry.proxies import series_of
 from headgate.compiler.report import Compiled, Report, StatusCondition
 from headgate.kinds import GATEWAY
 from headgate.latest import Latest
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRef, Route, RouteTable, Split, Target
 from headgate.plane.mirror_comparison import (
     PERIOD_S,

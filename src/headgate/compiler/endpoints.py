@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headgate.compiler.services import HEADLESS, external_name, fault, is_external, routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.requests import Filters, Rewrite
 from headgate.model.routing import (
     Endpoint,

@@ -16,7 +16,7 @@ from headgate.compiler.service_sessions import callees, first_of, split_sessions
 from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
 from headgate.errors import DecodeError
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.requests import Timeouts
 from headgate.model.resilience import DEFAULT, RETRIES_MS, Ejection, Limits, Resilience, Retry, ServiceTimeouts
 from headgate.model.routing import (

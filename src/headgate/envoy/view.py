@@ -17,8 +17,8 @@ from headgate.envoy.traces import SpanResource, of_gateways
 from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.evaluate import by_host
 from headgate.model.gateway_pods import GatewayPod, gateway_pod_port
+from headgate.model.host_names import by_host
 from headgate.model.identities import Credential
 from headgate.model.pod_names import named_pods
 from headgate.model.routing import (

@@ -37,7 +37,6 @@ from headgate.model.routing import (
 from headgate.model.sanitizing import NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
-from headgate.shared_map import SharedMap
 
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
@@ -208,9 +207,10 @@ def _at_pod(mesh: Mesh, sanitized: Sanitized, named: tuple[PortRef, Endpoint] | 
 
 
 def _sanitized_request(request: Request, where: EntryPort | str) -> Sanitized:
-    """Return a request as routes see it."""
+    """Return a request as routes see it. A host in its usual form has a route before a filter writes other forms so."""
     gateway = where if isinstance(where, GatewayPort) else None
-    return sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
+    late = not isinstance(where, PortRef) and request.authority != canonical(request.authority).lower()
+    return sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls), late=late))
 
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -230,11 +230,11 @@ def _server_name(request: Request) -> str:
     return without_port(canonical(request.authority)) if request.server_name is None else request.server_name
 
 
-def _refused(sanitized: Sanitized) -> Decision | None:
-    """Return the decision for a malformed request; None for a well-formed one."""
-    if not sanitized.status:
+def _refused(sanitized: Sanitized, *, routed: bool = False) -> Decision | None:
+    """Return the decision for a malformed request, also for one that only a proxy with a route refuses; None for another one."""
+    if not (status := sanitized.routed_status if routed else sanitized.status):
         return None
-    return Decision(sanitized=sanitized, shares=_proxy_response(sanitized.status, MALFORMED))
+    return Decision(sanitized=structs.replace(sanitized, status=status), shares=_proxy_response(status, MALFORMED))
 
 
 def _proxy_response(status: int, reason: str = "", message: str = "") -> tuple[Portion, ...]:
@@ -273,6 +273,8 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
     for route in routes:
         unmet = first_unmet(route.match, parts)
         tried.append(TriedRoute(route=route, unmet=unmet))
+        if unmet is None and (refused := _refused(sanitized, routed=True)):
+            return structs.replace(refused, route=route, tried=tuple(tried))
         if unmet is None:
             answer = preflight_answer(route.cors, sanitized.request)
             portions = _proxy_response(PREFLIGHT, PREFLIGHT_REQUEST, answer) if answer else shares(route, ready)
@@ -296,11 +298,6 @@ def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
         return parts.cookies.get(sticky.name)
     values = [value for name, value in parts.request.headers if name.lower() == sticky.name]
     return values[0] if len(values) == 1 else None
-
-
-def by_host(*hosts: HostRoutes) -> SharedMap[str, HostRoutes]:
-    """Return hosts as the `hosts` of a GatewayPort."""
-    return SharedMap({host.host: host for host in hosts})
 
 
 def best_host(hosts: Mapping[str, HostRoutes], authority: str) -> HostRoutes | None:

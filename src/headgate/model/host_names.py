@@ -2,7 +2,13 @@
 
 from collections.abc import Collection
 
-from headgate.model.routing import GatewayPort, RouteTable, ServerName
+from headgate.model.routing import GatewayPort, HostRoutes, RouteTable, ServerName
+from headgate.shared_map import SharedMap
+
+
+def by_host(*hosts: HostRoutes) -> SharedMap[str, HostRoutes]:
+    """Return hosts as the `hosts` of a GatewayPort."""
+    return SharedMap({host.host: host for host in hosts})
 
 
 def best_name(patterns: Collection[str], host: str) -> str | None:

@@ -97,6 +97,7 @@ RESERVED_NAMES = (
     *("x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-stream-duration-ms"),
 )
 """The known names among RESERVED, for proxies that can't remove headers by a pattern."""
+SEVERAL_UPGRADES = "the header Upgrade names WebSocket several times"
 HOP_BY_HOP = ("keep-alive", "proxy-connection", "transfer-encoding")
 """Headers that concern one connection only."""
 _RESERVED, _RESERVED_AT_EDGE = re.compile(RESERVED), re.compile(RESERVED_AT_EDGE)
@@ -116,23 +117,25 @@ class Downstream(Value, frozen=True, kw_only=True):
 
     A Gateway (`edge`) accepts requests from outside the mesh, and a server's sidecar (`inbound`) those of callers. The
     header with the client's address (`x-forwarded-for`) is not modeled. `certificate` is the header value about the
-    caller's identity.
+    caller's identity. With `late`, the proxy finds no route before its filters have run.
     """
 
     edge: bool = False
     inbound: bool = False
     secure: bool = False
+    late: bool = False
     certificate: str = ""
 
 
 class Sanitized(Value, frozen=True, kw_only=True):
     """The request that routes and access rules match; with a `status`, the proxy refuses it because of `reason`.
 
-    `changes` describe each removed or replaced header.
+    With `routed_status`, it refuses only a request that has a route. `changes` describe each removed or replaced header.
     """
 
     request: Request
     status: int = 0
+    routed_status: int = 0
     reason: str = ""
     changes: tuple[str, ...] = ()
 
@@ -177,8 +180,9 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if written.target == request.target:
         fields.add("host", request.authority)
     upgrade = _upgrade(fields)
-    if upgrade and downstream.inbound and (fields.get("upgrade") or "").lower() != WEBSOCKET:
-        return Sanitized(request=request, status=FORBIDDEN, reason="the header Upgrade names WebSocket several times")
+    is_unknown = upgrade and (fields.get("upgrade") or "").lower() != WEBSOCKET
+    if is_unknown and downstream.inbound:
+        return Sanitized(request=request, status=FORBIDDEN, reason=SEVERAL_UPGRADES)
     if not upgrade and (reason := _remove_connection_headers(fields, request.version)):
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
     if request.version == "1.0" and written.target == request.target and fields.get("host") is None:
@@ -190,7 +194,10 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
         fields.drop("referer", "it is not a URL, or it has a fragment or a user")
     _set_forwarded(fields, downstream)
     sanitized = structs.replace(request, headers=tuple(field for field in fields.items if field[0] != "host"))
-    return Sanitized(request=sanitized, changes=tuple(fields.changes))
+    changes = tuple(fields.changes)
+    if is_unknown and not downstream.late:
+        return Sanitized(request=sanitized, routed_status=FORBIDDEN, reason=SEVERAL_UPGRADES, changes=changes)
+    return Sanitized(request=sanitized, changes=changes)
 
 
 def _joined_fields(request: Request) -> Iterator[tuple[str, str]]:

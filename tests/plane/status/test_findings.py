@@ -4,7 +4,7 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.kinds import GATEWAY, SPLIT
-from headgate.model.evaluate import by_host
+from headgate.model.host_names import by_host
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRef, Route, Split, Target
 from headgate.plane.status.findings import dropped_copies
 from headgate.resources.meta import Key
