@@ -204,6 +204,17 @@ async def test_a_caller_that_a_rule_names_has_its_denied_requests_explained(open
     await expect(access(opened).get_by_role("button")).to_have_count(0)
 
 
+async def test_a_pod_that_only_a_policy_closes_gets_the_words_and_no_rule(opened: OpenPage) -> None:
+    """A TrafficTarget would close open pods, so headgate has none to offer."""
+    serve(opened.api)
+    message = "add a rule for ServiceAccount shop/thief and port 8080 to XAuthorizationPolicy shop/p"
+    opened.api.objects[EXPLANATIONS] = explanation(remedyMessage=message, remedyObjects=[], wideRemedyObjects=[])
+    await opened.open("/service/shop/website")
+    await expect(access(opened).get_by_text("no TrafficTarget allows it")).to_be_visible()
+    await expect(access(opened).get_by_text(f"To allow it: {message}")).to_be_visible()
+    await expect(access(opened).get_by_role("button")).to_have_count(0)
+
+
 async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(opened: OpenPage) -> None:
     api = opened.api
     serve(api)

@@ -127,8 +127,8 @@
  * @property {string} rule
  * @property {string} message
  * @property {string} remedyMessage
- * @property {any[]} [remedyObjects] the objects that would allow the caller's requests with this method and path, or its connections, in the
- *   order to create them; absent from older headgates
+ * @property {any[]} [remedyObjects] the objects that would allow the caller's requests with exactly this method and path, or its connections, in
+ *   the order to create them; empty where a TrafficTarget can't, or would close open pods; absent from older headgates
  * @property {any[]} [wideRemedyObjects] the same for all its requests; absent from older headgates, whose remedyObjects are for all requests
  * @typedef {object} ExplainedBackend
  * @property {string} service

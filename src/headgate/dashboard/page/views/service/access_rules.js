@@ -146,15 +146,15 @@ function PortAccess({ decision: { port, status, error } }) {
 }
 
 /**
- * Return a denied arrival if it is the same for all requests: without mutual TLS, or without a rule that names the caller. What rules decide
- * about the one request of the question says nothing about the requests that the caller sends.
+ * Return a denied arrival if it is the same for all requests: without a rule for this one request only, which is offered where another rule
+ * names the caller. What rules decide about the one request of the question says nothing about the requests that the caller sends.
  *
  * @param {import("../../types.js").Arrival} arrival
  */
 function ofAnyRequest(arrival) {
   if (arrival.allowed) return [];
   if (wideRule(arrival).length) return [{ ...arrival, remedyMessage: "" }];
-  return arrival.transport === "MutualTLS" ? [] : [arrival];
+  return arrival.remedyObjects?.length ? [] : [arrival];
 }
 
 /**
