@@ -10,7 +10,9 @@ import yaml
 from tests.cli.conftest import ServedMesh
 from tests.make.objects import (
     account_ref,
+    authorization_policy,
     backed_service,
+    caller_rule,
     http_rule,
     meshed_pod,
     obj,
@@ -22,6 +24,7 @@ from tests.make.objects import (
     traffic_target,
 )
 
+from headgate.resources.audit_mode import AUDIT, MODE
 from headgate.resources.gateway_api.proxies import PROXY_OF
 from headgate.settings import Settings
 
@@ -31,7 +34,7 @@ EXAMPLE = str(ROOT / "examples" / "bookstore")
 SA_2 = "spiffe://cluster.local/ns/default/sa/sa-2"
 GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 SERVER = {"account": "sa-1"}
-LOOK = obj("HTTPRouteGroup", "g", spec={"matches": [{"name": "look", "pathRegex": "/version", "methods": ["GET"]}]})
+LOOK = obj("HTTPRouteGroup", "g", spec={"matches": [{"name": "look", "pathRegex": "/version$", "methods": ["GET"]}]})
 TCP = smi_tcp_route("t", 9000)
 RULES = [http_rule("g"), tcp_rule("t")]
 CLIENTS = [
@@ -152,8 +155,112 @@ def test_the_objects_of_a_remedy_refer_to_a_match_that_fits(explain: Callable[..
     assert denied["remedyMessage"].endswith(
         "spec.sources of TrafficTarget default/access, which also allows connections to port 9000"
     )
-    assert "TrafficTarget default/a, which also allows GET /.*" in denied["remedyMessage"]
+    assert (
+        "TrafficTarget default/a, which also allows GET paths that begin with a match of /.*" in denied["remedyMessage"]
+    )
     assert arrival(explain([*objects, target], "sa/sa-3"))["allowed"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["/version", "/v", "/[a-z].*", "/[^-]", "/(version|private)$", "/version$|/private"]
+)
+def test_the_objects_of_a_remedy_use_no_match_for_more_paths(explain: Callable[..., Any], pattern: str) -> None:
+    """A `pathRegex` is a beginning: `/v` allows nearly as much as no path."""
+    group = obj("HTTPRouteGroup", "g", spec={"matches": [{"name": "m", "pathRegex": pattern, "methods": ["GET"]}]})
+    objects = world(group, traffic_target("access", "sa-1", ["sa-2"], [http_rule("g")]))
+    denied = arrival(explain(objects, "sa/sa-3"))
+    own, target = denied["remedyObjects"]
+    assert own["spec"]["matches"] == [{"name": "get", "methods": ["GET"], "pathRegex": "/version$"}]
+    assert "an HTTPRouteGroup for GET /version; or add the ServiceAccount to spec.sources" in denied["remedyMessage"]
+    after = [*objects, own, target]
+    assert arrival(explain(after, "sa/sa-3"))["allowed"]
+    for url in ("http://web:8080/versions", "http://web:8080/private"):
+        assert not arrival(explain(after, "sa/sa-3", url=url))["allowed"]
+
+
+def test_a_remedy_says_which_paths_a_wider_match_allows(explain: Callable[..., Any]) -> None:
+    """It has the method and begins with the path of the request, but allows others: `/versions`."""
+    matches = [{"name": "m", "pathRegex": "/version", "methods": ["GET"]}]
+    group = obj("HTTPRouteGroup", "wide", spec={"matches": matches})
+    objects = world(group, traffic_target("access", "sa-1", ["sa-2"], [http_rule("wide")]))
+    message = arrival(explain(objects, "sa/sa-3"))["remedyMessage"]
+    assert message.endswith("TrafficTarget default/access, which also allows GET paths that begin with /version")
+
+
+def test_a_method_that_no_rule_can_name_gets_no_objects(run: Run, tmp_path: Path) -> None:
+    """`*` is a token, so a client can send it as a method; in a rule it means all methods."""
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(world(*CLOSED)))
+    ended = run("explain", "*", "http://web:8080/other", "--from", "sa/sa-3", "-f", "all.yaml", "-o", "json")
+    denied = arrival(json.loads(ended.out)["status"])
+    assert (denied["allowed"], denied["remedyObjects"]) == (False, [])
+    assert denied["remedyMessage"].endswith("a rule that matches the request")
+
+
+def shared_account(*policies: Any, **more: Any) -> list[Any]:
+    """Return the server, and another pod of its ServiceAccount with a Service of its own."""
+    other = [*backed_service("other", ("open", "10.1.0.9")), meshed_pod("open", "10.1.0.9", account="sa-1")]
+    return world(*other, *policies, labels={"app": "server"}, **more)
+
+
+@pytest.mark.parametrize("url", ["http://web:8080/version", "http://raw:9000/"])
+def test_no_objects_close_the_open_pods_of_a_service_account(explain: Callable[..., Any], url: str) -> None:
+    """The policy closes one pod of the account; a TrafficTarget would close all of them."""
+    objects = shared_account(authorization_policy("p", {"app": "server"}, caller_rule("sa-2", ports=[7000])))
+    denied = arrival(explain(objects, "sa/sa-3", url=url))
+    assert (denied["allowed"], denied["remedyObjects"], denied["wideRemedyObjects"]) == (False, [], [])
+    calls = "requests" if "web" in url else "connections"
+    assert denied["remedyMessage"] == (
+        "add a rule for ServiceAccount default/sa-3 and port 8080 to XAuthorizationPolicy default/p, which then allows "
+        f"all its {calls} to the port; a TrafficTarget would also close pod default/open"
+    )
+    assert arrival(explain(objects, "sa/sa-3", url="http://other:8080/"))["allowed"]
+
+
+@pytest.mark.parametrize("closing", ["option", "target", "audit"])
+def test_objects_are_offered_where_all_pods_of_the_account_are_closed(
+    explain: Callable[..., Any], closing: str
+) -> None:
+    policy = authorization_policy("p", {"app": "server"}, caller_rule("sa-2"))
+    mode = {MODE: AUDIT} if closing == "audit" else {}
+    target = traffic_target("t", "sa-1", ["sa-2"], [http_rule("g")], annotations=mode)
+    objects = shared_account(policy, LOOK, *([] if closing == "option" else [target]))
+    denied = arrival(explain(objects, "sa/sa-3", *(("--access", "deny") if closing == "option" else ())))
+    assert (denied["allowed"], bool(denied["remedyObjects"])) == (False, closing != "audit")
+    assert ("create a TrafficTarget" in denied["remedyMessage"]) == (closing != "audit")
+
+
+def test_a_remedy_names_the_further_pods_and_ports_of_a_policy(explain: Callable[..., Any]) -> None:
+    """The policy selects the other pod too, and the rule has two ports."""
+    policy = authorization_policy("p", {}, caller_rule("sa-2", ports=[8080, 9090]))
+    more = backed_service("admin", ("server", "10.1.0.1"), number=9090)
+    denied = arrival(explain(shared_account(policy, *more), "sa/sa-3"))
+    assert denied["remedyObjects"] == []
+    assert denied["remedyMessage"].startswith(
+        "add ServiceAccount default/sa-3 to spec.rules[0].sources of XAuthorizationPolicy default/p, which also allows "
+        "requests to port 9090, calls to pods default/open, default/three, default/two, all requests"
+    )
+    closed = shared_account(authorization_policy("p", {}))
+    message = arrival(explain(closed, "sa/sa-3"))["remedyMessage"]
+    assert message == (
+        "add a rule for ServiceAccount default/sa-3 and port 8080 to XAuthorizationPolicy default/p, which then allows "
+        "all its requests to the port and calls to pods default/open, default/three, default/two"
+    )
+
+
+@pytest.mark.parametrize(("port", "of"), [(0, "server"), (0, "open"), (8080, "server")])
+def test_a_remedy_names_the_further_ports_of_a_target_without_a_port(
+    explain: Callable[..., Any], port: int, of: str
+) -> None:
+    """The ports can be those of another pod of the ServiceAccount."""
+    destination = account_ref("sa-1") | ({"port": port} if port else {})
+    more = backed_service("admin", (of, "10.1.0.1" if of == "server" else "10.1.0.9"), number=9090)
+    objects = shared_account(*more, LOOK, traffic_target("t", destination, ["sa-2"], [http_rule("g")]))
+    message = arrival(explain(objects, "sa/sa-3"))["remedyMessage"]
+    place = "spec.sources of TrafficTarget default/t"
+    if port:
+        assert message == f"add ServiceAccount default/sa-3 to {place}, or create a TrafficTarget for it"
+    else:
+        assert message.endswith(f"add the ServiceAccount to {place}, which also allows requests to port 9090")
 
 
 @pytest.mark.parametrize("url", ["http://web:8080/a//b", "http://web:8080/" + "a" * 1100])
@@ -220,7 +327,7 @@ def test_no_objects_help_a_caller_without_identity(explain: Callable[..., Any]) 
 def test_a_request_without_a_matching_rule_shows_the_nearest_rule(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
-    assert arrived["message"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex /version"
+    assert arrived["message"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex /version$"
     assert arrived["remedyMessage"].startswith(
         "create a TrafficTarget in namespace default with destination ServiceAccount sa-1"
     )
@@ -344,7 +451,7 @@ def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
         "             no TrafficTarget or XAuthorizationPolicy allows this caller\n"
         "             to allow it: create a TrafficTarget in namespace default with destination ServiceAccount bookstore, source "
         "ServiceAccount default/thief and match buy of HTTPRouteGroup bookstore; or add the ServiceAccount to spec.sources of "
-        "TrafficTarget default/buyer-to-bookstore, which also allows GET /books\n"
+        "TrafficTarget default/buyer-to-bookstore, which also allows GET /books$\n"
     ) in ended.out
     ended = run("explain", "GET", "http://bookstore:8080/books", "--from", "serviceaccount/buyer", "-f", EXAMPLE)
     assert ended.code == 0

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from headgate.compiler.authorization_policies import closing_policies, pods_of_policy
+from headgate.compiler.references import ANY_METHOD
+from headgate.compiler.report import pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.traffic_rules import (
     CalledPort,
@@ -11,19 +14,19 @@ from headgate.compiler.traffic_rules import (
     allowing_match,
     group_of_request,
 )
+from headgate.compiler.workload_policy import closing_targets
 from headgate.model.access import ConnectionRule, Grant
 from headgate.model.ambiguous_paths import is_ambiguous
 from headgate.model.authorization import connection_allowed, grants_allowing, port_of, request_unmet, seen_by_rules
-from headgate.model.evaluate import RequestParts, path_fits
+from headgate.model.evaluate import RequestParts
 from headgate.model.identities import parse_id
 from headgate.model.requests import Match, Request
-from headgate.model.routing import Protocol, Workload
-from headgate.resources.meta import Object, Value
+from headgate.model.routing import InboundPort, Mesh, Protocol, Workload
+from headgate.resources.meta import Key, Object, Value
 from headgate.resources.regexes import fault
 from headgate.resources.registry import AUTHORIZATION_POLICY, ROUTE_GROUP, TRAFFIC_TARGET
 from headgate.resources.smi.http_route_group import METHODS
 
-_OTHER_PATH = "/-"
 _MOST_WORDS = 3
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
@@ -31,8 +34,8 @@ _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 class Remedy(Value, frozen=True, kw_only=True):
     """A remedy in words, and the objects to create, in order.
 
-    `objects` allow requests with this method and path, `wide_objects` all requests of the caller to the port; connections have
-    `objects` only. Both are empty where no TrafficTarget helps.
+    `objects` allow requests with exactly this method and path, `wide_objects` all requests of the caller to the port; connections
+    have `objects` only. Both are empty where no TrafficTarget helps, or where it would close open pods.
     """
 
     message: str = ""
@@ -55,12 +58,17 @@ class DeniedRequest(Value, frozen=True, kw_only=True):
         return RequestParts(seen_by_rules(self.workload, self.request, self.identity))
 
 
-def remedy(denied: DeniedRequest, snapshot: Snapshot) -> Remedy:
+def remedy(denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Remedy:
     """Return what would allow a denied request; empty for a caller or a workload that is no ServiceAccount."""
     caller, server = parse_id(denied.identity), parse_id(denied.workload.identity)
     if caller is None or server is None:
         return Remedy()
     source = f"ServiceAccount {caller.namespace}/{caller.name}"
+    excesses = _excesses(denied, snapshot, mesh)
+    account = f"{server.namespace}/{server.name}"
+    # A TrafficTarget closes all pods of its ServiceAccount: it is offered only where these are closed already.
+    if not (mesh.scoped or any(account == closed for closed, _ in closing_targets(snapshot))):
+        return Remedy(message=_without_target(denied, snapshot, mesh, source=source, excesses=excesses))
     where = CalledPort(server.namespace, server.name, denied.port, "HTTP" if denied.protocol.is_http else "TCP")
     wide = () if _is_named(denied) else all_calls(f"{caller.namespace}/{caller.name}", where, snapshot)
     group = _fitting_match(denied) if denied.protocol.is_http else ""
@@ -69,12 +77,37 @@ def remedy(denied: DeniedRequest, snapshot: Snapshot) -> Remedy:
         f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
         f"source {source} and {_rule_words(denied, group, has_objects=bool(objects))}"
     )
-    message = _message(own, source, _excesses(denied))
+    message = _message(own, source, excesses)
     return (
         Remedy(message=message, objects=objects, wide_objects=wide)
         if denied.protocol.is_http
         else Remedy(message=message, objects=wide)
     )
+
+
+def _without_target(
+    denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh, *, source: str, excesses: Mapping[str, Sequence[str]]
+) -> str:
+    """Return the remedy in words where only XAuthorizationPolicies close the workload, and what a TrafficTarget would close."""
+    opened = sorted(
+        workload.name
+        for workload in mesh.workloads
+        if workload.identity == denied.workload.identity and not workload.access.closed
+    )
+    closing = f"; a TrafficTarget would also close {pod_list(opened)}" if opened else ""
+    if excesses:
+        fitting = {place: excess for place, excess in excesses.items() if not excess}
+        places = (
+            f"{place}, which also allows {_listed(excess)}" if excess else place
+            for place, excess in (fitting or excesses).items()
+        )
+        return f"add {source} to {'; or to '.join(places)}{closing}"
+    calls = "requests" if denied.protocol.is_http else "connections"
+    additions = [
+        f"{policy}, which then allows all its {_listed([f'{calls} to the port', *_further_pods(policy, denied, snapshot, mesh)])}"
+        for policy in closing_policies(snapshot, denied.workload.name)
+    ]
+    return f"add a rule for {source} and port {denied.port} to {'; or to '.join(additions)}{closing}"
 
 
 def _objects(
@@ -86,11 +119,16 @@ def _objects(
     if group:
         return allowing_match(caller, where, snapshot, *group.split("/", 1))
     method, path = denied.seen.request.method, denied.seen.path
-    pattern = _SPECIAL.sub(r"\\\g<0>", path) + "$"
-    if method not in METHODS or is_ambiguous(path) or fault(pattern):
+    pattern = _only(path)
+    if method not in METHODS or method == ANY_METHOD or is_ambiguous(path) or fault(pattern):
         return ()
     own_group = group_of_request(where.namespace, method, pattern)
     return allowing(caller, where, snapshot, own_group, matches=[own_group["spec"]["matches"][0]["name"]])
+
+
+def _only(path: str) -> str:
+    """Return the `pathRegex` that fits only this path."""
+    return _SPECIAL.sub(r"\\\g<0>", path) + "$"
 
 
 def _fitting_match(denied: DeniedRequest) -> str:
@@ -104,17 +142,69 @@ def _fitting_match(denied: DeniedRequest) -> str:
 
 
 def _is_narrow(match: Match, parts: RequestParts) -> bool:
+    """Return whether a match allows no method and no path other than those of a request."""
+    only = _only(parts.path)
     return (
-        match.methods == (parts.request.method,) and match.path is not None and not path_fits(match.path, _OTHER_PATH)
+        match.methods == (parts.request.method,) and match.path is not None and match.path.written in {only, f"^{only}"}
     )
 
 
-def _excesses(denied: DeniedRequest) -> Mapping[str, Sequence[str]]:
+def _excesses(denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Mapping[str, Sequence[str]]:
     """Return the places that the caller could be added to, each with what else the caller may call then."""
-    grants = grants_allowing(denied.workload, denied.port, protocol=denied.protocol, request=denied.request)
-    return {
-        f"{_sources_field(grant)} of {grant.origin}": list(dict.fromkeys(_excess(grant, denied))) for grant in grants
+    excesses: dict[str, list[str]] = {}
+    for grant in grants_allowing(denied.workload, denied.port, protocol=denied.protocol, request=denied.request):
+        place = _place(grant)
+        grants = [other for other in denied.workload.access.grants if _place(other) == place]
+        pods = _further_pods(grant.origin, denied, snapshot, mesh)
+        excess = [*_further_ports(grants, denied, mesh), *pods, *_excess(grant, denied)]
+        excesses[place] = list(dict.fromkeys([*excesses.get(place, ()), *excess]))
+    return excesses
+
+
+def _further_ports(grants: Sequence[Grant], denied: DeniedRequest, mesh: Mesh) -> Iterator[str]:
+    """Yield the other ports at which grants of one place allow calls in the protocol of the denied request.
+
+    The grants are for all pods of their object, which can have other ports than the called one.
+    """
+    origins = {grant.origin for grant in grants}
+    ports = {
+        inbound.port
+        for workload in mesh.workloads
+        if any(grant.origin in origins for grant in workload.access.grants)
+        for inbound in workload.ports
+        if inbound.port != denied.port and any(_allows_at(grant, inbound, denied.protocol) for grant in grants)
     }
+    if ports:
+        yield f"{'requests' if denied.protocol.is_http else 'connections'} to port {' or '.join(map(str, sorted(ports)))}"
+
+
+def _allows_at(grant: Grant, inbound: InboundPort, protocol: Protocol) -> bool:
+    """Return whether a grant has a rule for calls to a port that are HTTP requests, or not, as `protocol` is."""
+    if grant.port not in {0, inbound.port} or all(
+        spoken.protocol.is_http != protocol.is_http for spoken in inbound.protocols
+    ):
+        return False
+    return bool(grant.requests) if protocol.is_http else any(connection_allowed(r, inbound) for r in grant.connections)
+
+
+def _further_pods(origin: Key, denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Iterator[str]:
+    """Yield the pods that an XAuthorizationPolicy selects besides those of the called pod's Services."""
+    selected = set(pods_of_policy(snapshot, origin)) - {denied.workload.name}
+    services = _services(denied.workload)
+    pods = sorted(
+        workload.name
+        for workload in mesh.workloads
+        if workload.name in selected and services.isdisjoint(_services(workload))
+    )
+    if pods:
+        yield f"calls to {pod_list(pods)}"
+
+
+def _services(workload: Workload) -> frozenset[str]:
+    """Return the Services (`namespace/name`) that lead to a workload."""
+    return frozenset(
+        ref.service for inbound in workload.ports for spoken in inbound.protocols for ref in spoken.services
+    )
 
 
 def _excess(grant: Grant, denied: DeniedRequest) -> Iterator[str]:
@@ -130,12 +220,18 @@ def _excess(grant: Grant, denied: DeniedRequest) -> Iterator[str]:
 
 
 def match_words(match: Match) -> str:
-    """Return the requests of a match in words: `GET /books`, `all requests`."""
-    path = match.path and match.path.written
+    """Return the requests of a match in words: `GET /books$`, `GET paths that begin with /api`, `all requests`."""
+    path = match.path and _path_words(match.path.written)
     headers = f" with header {', '.join(header.name for header in match.headers)}" if match.headers else ""
     if not match.methods:
         return f"all requests to {path}{headers}" if path else f"all requests{headers}"
     return f"{' or '.join(match.methods)} {path or 'with any path'}{headers}"
+
+
+def _path_words(pattern: str) -> str:
+    if pattern.endswith("$") and not pattern.endswith(r"\$"):
+        return pattern
+    return f"paths that begin with {'a match of ' if _SPECIAL.search(pattern) else ''}{pattern}"
 
 
 def _connection_words(rule: ConnectionRule) -> str:
@@ -174,7 +270,7 @@ def _is_named(denied: DeniedRequest) -> bool:
     return any(denied.identity in grant.sources for grant in grants)
 
 
-def _sources_field(grant: Grant) -> str:
-    if grant.origin.kind == AUTHORIZATION_POLICY.kind:
-        return f"spec.{grant.requests[0].name}.sources"
-    return "spec.sources"
+def _place(grant: Grant) -> str:
+    """Return the field that has the sources of a grant, with its object."""
+    is_policy = grant.origin.kind == AUTHORIZATION_POLICY.kind
+    return f"spec.{f'{grant.requests[0].name}.' if is_policy else ''}sources of {grant.origin}"

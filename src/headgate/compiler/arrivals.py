@@ -184,7 +184,7 @@ class Arrivals:
         denied = DeniedRequest(
             identity=identity, workload=workload, port=endpoint.port, protocol=protocol, request=request
         )
-        return answer, remedy(denied, self._snapshot)
+        return answer, remedy(denied, self._snapshot, self._compiled.mesh)
 
     def _identity_remedy(self, workload: Workload) -> str:
         """Return advice on how the request can carry the caller's identity, which authorization needs."""

@@ -40,11 +40,11 @@ class AuthorizationPolicies:
         self._grants: dict[str, list[Grant]] = defaultdict(list)
         self._enforced: dict[str, Key] = {}  # a policy that closes the pod
         for key, policy in snapshot.of(AuthorizationPolicy):
-            self.pods[key] = self._selected(key, policy)
+            self.pods[key] = _selected(snapshot, key, policy)
             self._add(key, policy, self.pods[key])
         for key, left in snapshot.fail_closed.items():
             if isinstance(left, AuthorizationPolicy):
-                self._add(key, left, self._selected(key, left))
+                self._add(key, left, _selected(snapshot, key, left))
 
     def grants(self, pod: str) -> Sequence[Grant]:
         """Return the grants of all policies that select a pod."""
@@ -57,14 +57,6 @@ class AuthorizationPolicies:
     def closing(self, pod: str) -> Key | None:
         """Return a policy that closes the pod; None if there is none."""
         return self._enforced.get(pod)
-
-    def _selected(self, key: Key, policy: AuthorizationPolicy) -> tuple[str, ...]:
-        selectors = [target.selector for target in policy.spec.target_refs]
-        return tuple(
-            dict.fromkeys(
-                name for selector in selectors for name in selected_pods(self._snapshot, key.namespace, selector)
-            )
-        )
 
     def _add(self, key: Key, policy: AuthorizationPolicy, pods: Sequence[str]) -> None:
         grants = [
@@ -147,6 +139,30 @@ class AuthorizationPolicies:
 
     def _add_finding(self, key: Key, reason: Reason, field: str, message: str) -> None:
         self.findings.append(Finding(key, reason, field, message))
+
+
+def closing_policies(snapshot: Snapshot, pod: str) -> Iterator[Key]:
+    """Yield the policies that close a pod (`namespace/pod`)."""
+    for key, policy in (*snapshot.of(AuthorizationPolicy), *snapshot.fail_closed.items()):
+        if (
+            isinstance(policy, AuthorizationPolicy)
+            and policy.metadata.annotations.get(MODE) != AUDIT
+            and pod in _selected(snapshot, key, policy)
+        ):
+            yield key
+
+
+def pods_of_policy(snapshot: Snapshot, key: Key) -> tuple[str, ...]:
+    """Return the pods (`namespace/pod`) that a policy selects; an invalid one too, if its selector can be read."""
+    policy = snapshot.fail_closed.get(key, snapshot.objects.get(key))
+    return _selected(snapshot, key, policy) if isinstance(policy, AuthorizationPolicy) else ()
+
+
+def _selected(snapshot: Snapshot, key: Key, policy: AuthorizationPolicy) -> tuple[str, ...]:
+    selectors = [target.selector for target in policy.spec.target_refs]
+    return tuple(
+        dict.fromkeys(name for selector in selectors for name in selected_pods(snapshot, key.namespace, selector))
+    )
 
 
 def _ports(rule: PolicyRule) -> tuple[int, ...]:

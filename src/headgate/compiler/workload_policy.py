@@ -53,15 +53,15 @@ class TrafficTargets:
         self._snapshot = snapshot
         self._settings = settings
         self._grants: dict[str, list[Grant]] = defaultdict(list)
-        self._enforced: dict[str, Key] = {}  # a TrafficTarget that closes the account
+        self._enforced: dict[str, Key] = {}
         self._rules: dict[Key, list[tuple[int, Allowed]]] = {}
         for key, target in snapshot.of(TrafficTarget):
             self._add(key, target)
         for key, left in snapshot.fail_closed.items():
             if isinstance(left, TrafficTarget):
                 self._grants[_account(key, left)] += ()
-                if left.metadata.annotations.get(MODE) != AUDIT:
-                    self._enforced.setdefault(_account(key, left), key)
+        for account, key in closing_targets(snapshot):
+            self._enforced.setdefault(account, key)
 
     def grants(self, account: str) -> Sequence[Grant]:
         """Return the grants of all TrafficTargets for a ServiceAccount's pods (D21)."""
@@ -82,8 +82,6 @@ class TrafficTargets:
             (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
         ]
         self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
-        if target.metadata.annotations.get(MODE) != AUDIT:
-            self._enforced.setdefault(account, key)
         grants = self._grants[account]  # an entry without grants is a policy for the account too
         if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
             grants.append(grant)
@@ -142,6 +140,13 @@ class TrafficTargets:
 
     def _add_finding(self, key: Key, reason: Reason, field: str, message: str) -> None:
         self.findings.append(Finding(key, reason, field, message))
+
+
+def closing_targets(snapshot: Snapshot) -> Iterator[tuple[str, Key]]:
+    """Yield the ServiceAccounts (`namespace/name`) whose pods TrafficTargets close, each with the TrafficTarget."""
+    for key, target in (*snapshot.of(TrafficTarget), *snapshot.fail_closed.items()):
+        if isinstance(target, TrafficTarget) and target.metadata.annotations.get(MODE) != AUDIT:
+            yield _account(key, target), key
 
 
 def _account(key: Key, target: TrafficTarget) -> str:

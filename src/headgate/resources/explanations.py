@@ -83,9 +83,9 @@ class Arrival(Answer, frozen=True, kw_only=True):
 
     `transport_message` says why the request arrives by mutual TLS or in plaintext. `object` and `rule` name the access rule
     that allows the request, `message` says why it is allowed or denied, and `remedy_message` what the user can change.
-    `remedy_objects` has the objects that would allow this caller's requests with this method and path, or its connections, in the
-    order to create them, where a TrafficTarget can. `wide_remedy_objects` would allow all its requests to the port; it is empty if an
-    access rule at the port names the caller already.
+    `remedy_objects` has the objects that would allow this caller's requests with exactly this method and path, or its connections, in
+    the order to create them, where a TrafficTarget can and closes no open pod. `wide_remedy_objects` would allow all its requests to the
+    port; it is empty too if an access rule at the port names the caller already.
     """
 
     workload: str
