@@ -127,13 +127,13 @@ async def test_traffic_that_succeeds_again_does_not_fail_now(
     called = Flow(source=Peer(pod="default/client"), destination=NO_PEER, service="default/web", port=8080)
 
     async def read(seconds: float) -> Reading:
-        counts = {class_index(200): 7} | ({class_index(503): 3} if seconds > 10 else {})
+        counts = {class_index(200): 12} | ({class_index(503): 4} if seconds > 10 else {})
         return Reading(end=0.0, window=seconds, flows={called: Counts.of(counts)})
 
     monkeypatch.setattr(served, "read", read)
     assert (
         "failing now   none\n"
-        "recovered     Pod default/client to default/web:8080: 30% failed of 10 in the last 30 s: responses 5xx; none of 7 in the last 10 s\n"
+        "recovered     Pod default/client to default/web:8080: 25% failed of 16 in the last 30 s: responses 5xx; none of 12 in the last 10 s\n"
     ) in (await served.run("status")).out
 
 

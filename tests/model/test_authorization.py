@@ -1,10 +1,12 @@
 """The authorization of requests, by the specification (003, R67 to R76, D15, D21)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
-from headgate.model.authorization import authorize, grants_allowing, port_of, protocol_at, refusal, would_refuse
+from headgate.model.authorization import Refusals, authorize, grants_allowing, port_of, protocol_at, would_refuse
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import ANY, Header, Match, Path, Request, Text
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
@@ -246,10 +248,31 @@ def test_an_audit_allows_no_request_that_every_workload_refuses():
     assert not would_refuse(AUDITED, 8080, protocol=Protocol.HTTP, identity=SA_2, request=Request(target="no-slash"))
 
 
+def refusal(identity, **changes):
+    return Refusals([structs.replace(GRANT, **changes)]).reason(8080, identity)
+
+
 def test_a_refusal_says_what_holds_for_all_calls_of_a_caller_to_a_port():
-    assert refusal(EXAMPLE, 8080, SA_2) == "no rule for this caller matches these calls"
-    assert refusal(EXAMPLE, 8080, SA_3) == "no TrafficTarget or XAuthorizationPolicy allows this caller"
-    assert refusal(EXAMPLE, 8080, "") == "it allows only callers with an identity, and plaintext has none"
-    assert refusal(granted(port=9), 8080, SA_2) == "the rules for this caller apply to other ports or another protocol"
-    assert refusal(granted(sources=("*",)), 8080, "") == "no rule for this caller matches these calls"
-    assert refusal(OPEN, 8080, SA_3) == ""
+    no_match = "no rule for this caller matches these calls"
+    no_grant = "no TrafficTarget or XAuthorizationPolicy allows this caller"
+    assert refusal(SA_2) == no_match
+    assert refusal(SA_3) == no_grant
+    assert refusal("") == "it allows only callers with an identity, and plaintext has none"
+    assert refusal(SA_2, port=9) == "the rules for this caller apply to other ports or another protocol"
+    assert refusal("", sources=("*",)) == no_match
+    assert refusal(SA_2, sources=(SA_3, f"{SA_2[:-4]}*")) == no_match
+    assert refusal(SA_2, sources=(f"{SA_2}*",)) == no_match
+    assert refusal(SA_2, sources=(f"{SA_2}-*", "spiffe://other/*")) == no_grant
+    several = [structs.replace(GRANT, sources=sources, port=port) for sources, port in (((SA_2,), 9), (("*",), 8080))]
+    assert Refusals(several).reason(8080, SA_2) == no_match
+
+
+@given(
+    sources=st.lists(st.text("ab", max_size=3).flatmap(lambda text: st.sampled_from((text, f"{text}*"))), max_size=5),
+    caller=st.text("ab", max_size=4),
+)
+def test_refusals_apply_grants_to_the_same_callers_as_rules_do(sources, caller):
+    grant = structs.replace(GRANT, sources=tuple(filter(None, sources)))
+    assert (Refusals([grant]).reason(8080, caller) == "no rule for this caller matches these calls") == grant.includes(
+        caller
+    )

@@ -4,11 +4,12 @@ This follows the specifications, not the generated RBAC rules; `tests/differenti
 `headgate explain` uses it. Only a certificate identifies a caller: grants for all callers alone apply to plaintext.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
-from headgate.model.access import Access, ConnectionRule, Grant, RequestRule
+from headgate.model.access import ANY_CALLER, Access, ConnectionRule, Grant, RequestRule
 from headgate.model.ambiguous_paths import is_ambiguous
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.mutual_tls import TlsMode
@@ -20,6 +21,8 @@ from headgate.resources.meta import Key, Value
 ANY_REQUEST = Request()
 _NO_DIGEST = "0" * 64
 _NO_IDENTITY = "it allows only callers with an identity, and plaintext has none"
+_OTHER_PORTS = "the rules for this caller apply to other ports or another protocol"
+_NO_GRANT = "no TrafficTarget or XAuthorizationPolicy allows this caller"
 
 
 class Authorization(Value, frozen=True, kw_only=True):
@@ -93,17 +96,40 @@ def port_of(workload: Workload, number: int) -> InboundPort | None:
     return next((inbound for inbound in workload.ports if inbound.port == number), None)
 
 
-def refusal(workload: Workload, port: int, identity: str) -> str:
-    """Return why a closed workload denies requests and connections of a caller to a port, as far as it is the same for all of them.
+class Refusals:
+    """Why grants deny callers, as far as the reason is the same for all requests and connections of a caller to a port.
 
-    `identity` is the caller's SPIFFE ID, empty for plaintext. The text is empty if the workload is open.
+    The sources of the grants are read once, so that a reason costs no scan of them: 20,000 callers of a workload with 2,000 sources
+    took 36 s.
     """
-    access = workload.access
-    if not access.closed:
-        return ""
-    if any(grant.includes(identity) for grant in access.grants if grant.port in {0, port}):
-        return "no rule for this caller matches these calls"
-    return _refused(access, identity, ()) if identity else _NO_IDENTITY
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self._exact: defaultdict[str, set[int]] = defaultdict(set)
+        self._beginnings: defaultdict[int, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._ports_of: dict[str, frozenset[int]] = {}
+        for grant in grants:
+            for source in grant.sources:
+                if source.endswith(ANY_CALLER):
+                    self._beginnings[len(source) - 1][source[:-1]].add(grant.port)
+                else:
+                    self._exact[source].add(grant.port)
+
+    def reason(self, port: int, identity: str) -> str:
+        """Return why a closed workload with these grants denies a caller. `identity` is its SPIFFE ID, empty for plaintext."""
+        ports = self._ports(identity)
+        if not ports.isdisjoint((0, port)):
+            return "no rule for this caller matches these calls"
+        if not identity:
+            return _NO_IDENTITY
+        return _OTHER_PORTS if ports else _NO_GRANT
+
+    def _ports(self, identity: str) -> frozenset[int]:
+        """Return the ports of the grants that include a caller (`source_includes`)."""
+        ports = self._ports_of.get(identity)
+        if ports is None:
+            beginnings = (texts.get(identity[:length], ()) for length, texts in self._beginnings.items())
+            ports = self._ports_of[identity] = frozenset(self._exact.get(identity, ())).union(*beginnings)
+        return ports
 
 
 def protocol_at(port: InboundPort, called: PortRef, *, has_identity: bool) -> Protocol:
@@ -217,5 +243,5 @@ def _refused(access: Access, identity: str, unmet: Sequence[str]) -> str:
     if unmet:
         return "; ".join(unmet)
     if any(grant.includes(identity) for grant in access.grants):
-        return "the rules for this caller apply to other ports or another protocol"
-    return "no TrafficTarget or XAuthorizationPolicy allows this caller"
+        return _OTHER_PORTS
+    return _NO_GRANT

@@ -133,7 +133,8 @@ class FailingTraffic(Answer, frozen=True, kw_only=True):
     `caller` is the workload of the client; null for the gateway and all clients outside of the mesh. `client` has it in words.
     `service` is `namespace/name`, empty if unknown; `port` is 0 if unknown. Of `total` requests and connections, `failed` got a response that
     counts as a failure, or none, and `denied` were denied by access rules. `message` is the most frequent cause, and
-    `command` explains it. `recovered_seconds` is above 0 if of `recovered_total` in so many last seconds none failed or was denied.
+    `command` explains it. `recovered_seconds` is above 0 if of `recovered_total` in so many last seconds none failed or was
+    denied, and they are too many for that to be chance.
     """
 
     caller: Key | None

@@ -2,12 +2,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.kinds import NAMES
-from headgate.model.authorization import refusal
+from headgate.model.authorization import Refusals
 from headgate.model.identities import gateway_id, parse_id
 from headgate.model.routing import Mesh, Workload
 from headgate.resources.mesh_status import FailingTraffic
@@ -21,6 +20,8 @@ from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer, Reading
 
 FAILING = 0.01
 """The share of failures from which traffic counts as failing, as in the graph of the dashboard (`outcome.js`)."""
+UNLIKELY = 3
+"""Traffic recovered if its successes without a failure are this multiple of the number in which one fails: 5 % by chance."""
 _GROUPS = {names.kind: names.group for names in reversed(NAMES)}
 _DENIED = "access rules deny them"
 _CLIENTS = {GATEWAY.outside: "the gateway", "": UNKNOWN}
@@ -34,75 +35,107 @@ def failing_traffic(
 ) -> tuple[FailingTraffic, ...]:
     """Return the traffic of which at least `FAILING` fails, or access rules deny a part; the most failures come first.
 
-    With `recent`, a reading of a shorter window, traffic that succeeds there again is marked, and comes last.
+    With `recent`, a reading of a shorter window, traffic that succeeds there again is marked, and comes last (`UNLIKELY`).
     Mirrored copies do not count, because no client waits for their responses. The `mesh` has the access rules that say why
     a caller is denied.
     """
-    opened, rules = _opened(reading.flows), _Rules.of(mesh)
-    rows = _rows(reading, opened, world, rules)
-    failing = [row for row in rows if row.denied or (row.failed and row.failed >= FAILING * (row.total - row.denied))]
-    if failing and recent and recent.window < reading.window:
-        later = _rows(recent, opened, world, rules)
-        succeeding = {_identity(row): row.total for row in later if row.total and not (row.failed or row.denied)}
-        failing = [
-            structs.replace(row, recovered_seconds=recent.window, recovered_total=succeeding[_identity(row)])
-            if _identity(row) in succeeding
-            else row
-            for row in failing
-        ]
-    return tuple(sorted(failing, key=_rank))
-
-
-def _rows(
-    reading: Reading, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph, rules: "_Rules"
-) -> list[FailingTraffic]:
-    """Return the traffic of each caller to each Service port, whether it fails or not."""
-    sums: defaultdict[_Place, Counts] = defaultdict(Counts)
+    opened, rules = _opened(reading.flows), _Rules(mesh)
+    sums = _sums(reading, opened, world)
+    failing = {place for place, counts in sums.items() if _fails(counts)}
     refusals: defaultdict[_Place, Counter[str]] = defaultdict(Counter)
     for flow, counts in reading.flows.items():
+        if counts.is_denied and not flow.copy:
+            refusals[_place(flow, opened, world)][rules.refusal(flow)] += _denied(counts)
+    rows = {place: _row(*place, sums[place], refusals[place]) for place in failing}
+    if rows and recent and recent.window < reading.window:
+        later = _sums(recent, opened, world)
+        rows = {place: _compared(row, later.get(place, Counts()), recent.window) for place, row in rows.items()}
+    return tuple(sorted(rows.values(), key=_rank))
+
+
+def _sums(reading: Reading, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph) -> Mapping[_Place, Counts]:
+    """Return the counts of each caller and Service port, whether the traffic fails or not."""
+    sums: defaultdict[_Place, Counts] = defaultdict(Counts)
+    for flow, counts in reading.flows.items():
         if counts.counters and not flow.copy:
-            place = _caller(flow.source, world), *_service_port(flow, opened, world)
+            place = _place(flow, opened, world)
             sums[place] = sums[place].plus(Counts(0, counts.counters))
-            if counts.is_denied:
-                refusals[place][rules.refusal(flow)] += counts.denied + counts.denied_connections
-    return [_row(*place, counts, refusals[place]) for place, counts in sums.items()]
+    return sums
 
 
-class _Rules(NamedTuple):
-    """The workloads by pod, with their access rules, and the trust domain."""
+def _place(flow: Flow, opened: Mapping[_Path, tuple[str, int]], world: ObjectGraph) -> _Place:
+    return _caller(flow.source, world), *_service_port(flow, opened, world)
 
-    workloads: Mapping[str, Workload]
-    trust_domain: str
 
-    @classmethod
-    def of(cls, mesh: Mesh | None) -> "_Rules":
-        if mesh is None:
-            return cls({}, "")
-        return cls({workload.name: workload for workload in mesh.workloads}, mesh.trust_domain)
+def _fails(counts: Counts) -> bool:
+    failed, denied = _failed(counts), _denied(counts)
+    return denied > 0 or (failed > 0 and failed >= FAILING * (_total(counts) - denied))
+
+
+def _compared(row: FailingTraffic, later: Counts, seconds: float) -> FailingTraffic:
+    """Mark a row as recovered if it has no failures in the last `seconds`, which `later` counts, and that is unlikely to be chance.
+
+    Of `failed` failures among `total`, all are before the last `later` ones with a chance below `exp(-later * failed / total)`.
+    """
+    total, failed = _total(later), row.failed + row.denied
+    if _failed(later) or _denied(later) or total * failed < UNLIKELY * row.total:
+        return row
+    return structs.replace(row, recovered_seconds=seconds, recovered_total=total)
+
+
+def _failed(counts: Counts) -> int:
+    return counts.failure + counts.unreached
+
+
+def _denied(counts: Counts) -> int:
+    return counts.denied + counts.denied_connections
+
+
+def _total(counts: Counts) -> int:
+    # The server's and the client's proxy count a denied connection of mutual TLS, and report at different times.
+    connections = max(counts.connections, counts.denied_connections)
+    return counts.success + counts.failure + counts.denied + connections + counts.unreached
+
+
+class _Rules:
+    """The access rules of a mesh, for both readings. The pods of a workload share the refusals of their grants."""
+
+    def __init__(self, mesh: Mesh | None) -> None:
+        self._workloads = {workload.name: workload for workload in mesh.workloads} if mesh else {}
+        self._trust_domain = mesh.trust_domain if mesh else ""
+        self._of_pod: dict[str, Refusals] = {}
+        self._of_grants: dict[tuple[int, ...], Refusals] = {}  # by the IDs of the grants, which the mesh holds
 
     def refusal(self, flow: Flow) -> str:
-        """Return why the current rules deny a flow; a general text if they are unknown, or no longer deny it."""
-        called = self.workloads.get(flow.destination.pod)
-        return (refusal(called, flow.target, self._identity(flow)) if called else "") or _DENIED
+        """Return why the current rules deny a flow; a general text if they or the caller are unknown, or they no longer deny it."""
+        called, identity = self._workloads.get(flow.destination.pod), self._identity(flow)
+        if called is None or not called.access.closed or identity is None:
+            return _DENIED
+        return self._refusals(called).reason(flow.target, identity)
 
-    def _identity(self, flow: Flow) -> str:
-        """Return the SPIFFE ID that the caller proved; empty for plaintext."""
+    def _refusals(self, called: Workload) -> Refusals:
+        if called.name not in self._of_pod:
+            grants = called.access.grants
+            key = tuple(map(id, grants))
+            if key not in self._of_grants:
+                self._of_grants[key] = Refusals(grants)
+            self._of_pod[called.name] = self._of_grants[key]
+        return self._of_pod[called.name]
+
+    def _identity(self, flow: Flow) -> str | None:
+        """Return the SPIFFE ID that the caller proved; empty for plaintext, None if it is unknown, as after the end of the caller's pod."""
         if not flow.secured:
             return ""
         if flow.source == GATEWAY:
-            return gateway_id(self.trust_domain)
+            return gateway_id(self._trust_domain)
         if flow.source.pod:
-            workload = self.workloads.get(flow.source.pod)
-            return workload.identity if workload else ""
-        return flow.source.outside if parse_id(flow.source.outside) else ""
-
-
-def _identity(row: FailingTraffic) -> tuple[str, str, int]:
-    return row.client, row.service, row.port
+            workload = self._workloads.get(flow.source.pod)
+            return workload.identity or None if workload else None
+        return flow.source.outside if parse_id(flow.source.outside) else None
 
 
 def _rank(row: FailingTraffic) -> tuple[bool, int, int, str, str, int]:
-    return row.recovered_seconds > 0, -(row.failed + row.denied), row.total, *_identity(row)
+    return row.recovered_seconds > 0, -(row.failed + row.denied), row.total, row.client, row.service, row.port
 
 
 def _caller(peer: Peer, world: ObjectGraph) -> Ref | str:
@@ -147,10 +180,8 @@ def _service_port(flow: Flow, opened: Mapping[_Path, tuple[str, int]], world: Ob
 
 
 def _row(caller: Ref | str, service: str, port: int, counts: Counts, refusals: Counter[str]) -> FailingTraffic:
-    failed, denied = counts.failure + counts.unreached, counts.denied + counts.denied_connections
+    failed, denied = _failed(counts), _denied(counts)
     workload = caller if isinstance(caller, Ref) else None
-    # The server's and the client's proxy count a denied connection of mutual TLS, and report at different times.
-    connections = max(counts.connections, counts.denied_connections)
     return FailingTraffic(
         caller=Key(_GROUPS.get(workload.kind, ""), workload.kind, workload.namespace, workload.name)
         if workload
@@ -158,7 +189,7 @@ def _row(caller: Ref | str, service: str, port: int, counts: Counts, refusals: C
         client=f"{workload.kind} {workload.namespace}/{workload.name}" if workload else str(caller),
         service=service,
         port=port,
-        total=counts.success + counts.failure + counts.denied + connections + counts.unreached,
+        total=_total(counts),
         failed=failed,
         denied=denied,
         message=_frequent(refusals) if refusals and denied >= failed else _cause(counts),
