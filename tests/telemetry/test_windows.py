@@ -23,8 +23,9 @@ from headgate.telemetry.counters.counts import (
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
+from headgate.telemetry.counters.sliding_sum import SlidingSum
 from headgate.telemetry.counters.time_buckets import COARSE, KEPT, LENGTH
-from headgate.telemetry.windows import TOO_MANY, Windows, WindowsCheckpoint
+from headgate.telemetry.windows import MOST_SUMS, TOO_MANY, Windows, WindowsCheckpoint
 
 OK = Counts.of({class_index(200): 1})
 SEVERAL = (
@@ -191,6 +192,26 @@ async def test_flows_that_ended_make_room_for_new_flows(clock):
     again = other(clock, most_flows=10)
     again.restore(windows.checkpoint())
     assert await again.read(KEPT) == await windows.read(KEPT)
+
+
+async def test_readings_of_several_windows_are_shared_at_once_and_limited(windows, clock, monkeypatch):
+    """The status reads two windows, and would have made the graph of each viewer again."""
+    summed = SlidingSum.slide
+
+    def slow(total, *arguments):
+        clock.now += 0.01
+        yield from summed(total, *arguments)
+
+    monkeypatch.setattr(SlidingSum, "slide", slow)
+    windows.add(flow("a"), OK)
+    first, recent = await windows.read(30), await windows.read(10)
+    assert await windows.read(30) is first
+    assert await windows.read(10) is recent
+    assert (await windows.read(20)) is not first
+    assert await windows.read(30) is first
+    for seconds in range(40, 40 + MOST_SUMS):
+        await windows.read(seconds)
+    assert await windows.read(30) is not first
 
 
 async def test_a_reading_has_only_the_notes_from_its_window(windows, clock):

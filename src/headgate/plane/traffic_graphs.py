@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headgate.errors import HeadgateError
 from headgate.latest import Latest
 from headgate.objects.ports import Lister
 from headgate.plane.live_state import LiveState
@@ -43,17 +44,37 @@ class TrafficGraphs:
         self._verdicts = verdicts
         self._made: dict[tuple[str, float], _Made] = {}
         self._making = asyncio.Lock()
+        self._search: asyncio.Task[tuple[FailingTraffic, ...]] | None = None
 
     async def graphs(self, names: Sequence[str], namespace: str, seconds: float) -> tuple[TrafficGraph, ...]:
         """Return the graphs `names` of the last `seconds`: of a namespace, or of the mesh. Raises HeadgateError."""
         return tuple([await self._graph(name, namespace, seconds) for name in names])
 
     async def failing(self) -> tuple[FailingTraffic, ...]:
-        """Return the traffic of the last 30 s that fails. Raises HeadgateError."""
-        reading = await self._source.read(_FAILING_S)
-        recent = await self._source.read(_RECENT_S)
+        """Return the traffic of the last 30 s that fails. Raises HeadgateError.
+
+        Requests share a search while it runs: its thread does not end with a request that is canceled.
+        """
+        if self._search is None or self._search.done():
+            reading, recent = await asyncio.gather(self._source.read(_FAILING_S), self._recent())
+            async with self._making:
+                world = await self._objects.graph_of(_KINDS)
+            if self._search is None or self._search.done():  # another request may have started one meanwhile
+                search = self._find_failing(reading, recent, world)
+                self._search = asyncio.create_task(search, name="search for failing traffic")
+        return await asyncio.shield(self._search)
+
+    async def _recent(self) -> Reading | None:
+        """Return the reading that shows recoveries. The list does not need it."""
+        try:
+            return await self._source.read(_RECENT_S)
+        except HeadgateError:
+            return None
+
+    async def _find_failing(
+        self, reading: Reading, recent: Reading | None, world: ObjectGraph
+    ) -> tuple[FailingTraffic, ...]:
         async with self._making:
-            world = await self._objects.graph_of(_KINDS)
             compiled = self._live_state.loop.compiled.get()
             mesh = compiled.mesh if compiled else None
             return await asyncio.to_thread(failing_traffic, reading, world, mesh, recent)

@@ -33,7 +33,7 @@ from headgate.telemetry.prometheus.totals import Totals
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests that are not counted, because there were more than {MOST_FLOWS} flows in {KEPT / 60:g} minutes"
-MOST_SUMS = 2  # The maximum number of window lengths whose sums are cached between queries.
+MOST_SUMS = 4  # The maximum number of window lengths whose sums and readings are cached: the status alone reads two.
 IDLE = 60.0  # Seconds after the last query until a cached sum is dropped.
 REUSE = 20  # A reading is reused for this multiple of the time that its computation took, at most for a second.
 CHECKPOINT_BYTES = 16 << 20  # The limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved.
@@ -144,7 +144,7 @@ class Windows:
             if reading is None or began >= until:
                 reading = await self._read(window)
                 took = self._clock() - began
-                self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
+                self._readings[window] = began + took + min(took * REUSE, 1.0), reading
         return reading
 
     def stored_end(self) -> float:
@@ -233,7 +233,7 @@ class Windows:
         _, total = self._sums.pop(window, (0.0, SlidingSum()))
         self._sums[window] = self._clock(), total
         if len(self._sums) > MOST_SUMS:
-            del self._sums[next(iter(self._sums))]
+            self._forget(next(iter(self._sums)))
         for _ in total.slide(buckets, names):
             await asyncio.sleep(0)
         return Reading(end=end, window=covered, flows=dict(total.flows), arrived=total.arrived(), cut=_cut(buckets))
@@ -250,11 +250,14 @@ class Windows:
         """Keep the sums of recent queries up to date, so that a repeated query is fast."""
         for window, (read, total) in list(self._sums.items()):
             if now > read + IDLE:
-                del self._sums[window]
-                self._readings.pop(window, None)
+                self._forget(window)
             elif window < FINE:
                 for _ in total.slide(list(self._buckets.since(now - window)), self._flows.names()):
                     pass
+
+    def _forget(self, window: float) -> None:
+        del self._sums[window]
+        self._readings.pop(window, None)
 
 
 def _cut(buckets: Iterable[TimeBucket]) -> tuple[str, ...]:
