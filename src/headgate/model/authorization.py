@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headgate.model.access import ANY_CALLER, Access, ConnectionRule, Grant, RequestRule
 from headgate.model.ambiguous_paths import is_ambiguous
-from headgate.model.evaluate import RequestParts, first_unmet
+from headgate.model.evaluate import RequestParts, Unmet, first_unmet
 from headgate.model.mutual_tls import TlsMode
 from headgate.model.requests import Request
 from headgate.model.routing import InboundPort, PortRef, Protocol, Workload
@@ -25,11 +25,22 @@ _OTHER_PORTS = "the rules for this caller apply to other ports or another protoc
 _NO_GRANT = "no TrafficTarget or XAuthorizationPolicy allows this caller"
 
 
+class UnmetRule(Value, frozen=True, kw_only=True):
+    """A rule for a caller that does not allow a request: its object and name as text, and its first unmet condition."""
+
+    rule: str
+    condition: Unmet | str
+
+    def __str__(self) -> str:
+        """Return the rule and the condition as one line of text."""
+        return f"{self.rule}: {self.condition}"
+
+
 class Authorization(Value, frozen=True, kw_only=True):
     """Whether a request is allowed; `why` is the reason.
 
     `origin` (a TrafficTarget or XAuthorizationPolicy) and `rule` allow the request; both are empty if the workload is open. `status` is the
-    sidecar's response to a malformed request, which the sidecar refuses before it checks access rules.
+    sidecar's response to a malformed request, which the sidecar refuses before it checks access rules. `unmet` has the rules that `why` lists.
     """
 
     allowed: bool
@@ -37,6 +48,7 @@ class Authorization(Value, frozen=True, kw_only=True):
     origin: Key | None = None
     rule: str = ""
     why: str
+    unmet: tuple[UnmetRule, ...] = ()
 
 
 def authorize(
@@ -171,17 +183,17 @@ def _malformed(seen: Sanitized) -> Authorization | None:
     return None
 
 
-def _by_rules(access: Access, rules: Iterable[tuple[Grant, str, str]], identity: str) -> Authorization:
+def _by_rules(access: Access, rules: Iterable[tuple[Grant, str, Unmet | str]], identity: str) -> Authorization:
     """Decide by the access rules alone; `rules` come from `_evaluated_rules`."""
-    unmet: list[str] = []
-    for grant, rule, why in rules:
+    unmet: list[UnmetRule] = []
+    for grant, rule, condition in rules:
         if grant.includes(identity):
-            if not why:
+            if not condition:
                 return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
-            unmet.append(f"{grant.origin}, {rule}: {why}")
+            unmet.append(UnmetRule(rule=f"{grant.origin}, {rule}", condition=condition))
     if not identity:
         return Authorization(allowed=False, why=_NO_IDENTITY)
-    return Authorization(allowed=False, why=_refused(access, identity, unmet))
+    return Authorization(allowed=False, why=_refused(access, identity, unmet), unmet=tuple(unmet))
 
 
 def _transport_refusal(workload: Workload, inbound: InboundPort | None, port: int, identity: str) -> str:
@@ -199,7 +211,7 @@ def _transport_refusal(workload: Workload, inbound: InboundPort | None, port: in
 
 def _evaluated_rules(
     access: Access, inbound: InboundPort | None, protocol: Protocol, request: Request
-) -> Iterator[tuple[Grant, str, str]]:
+) -> Iterator[tuple[Grant, str, Unmet | str]]:
     """Yield (grant, rule name, unmet condition) for each rule of the port.
 
     An empty condition means that the rule allows the request (R68, R69).
@@ -214,12 +226,12 @@ def _evaluated_rules(
             yield from ((grant, rule.name, _connection_unmet(rule, inbound)) for rule in grant.connections)
 
 
-def request_unmet(rule: RequestRule, parts: RequestParts) -> str:
-    """Return why a rule does not allow a request; empty if it does."""
+def request_unmet(rule: RequestRule, parts: RequestParts) -> Unmet | str:
+    """Return the first condition of a rule that a request does not meet; empty if the rule allows it."""
     unmet = first_unmet(rule.match, parts)
     if unmet is None and rule.match.path and is_ambiguous(parts.path):
         return f"path is {parts.path!r}, which the application may read as another path"
-    return str(unmet or "")
+    return unmet or ""
 
 
 def connection_allowed(rule: ConnectionRule, port: InboundPort) -> bool:
@@ -239,9 +251,9 @@ def _connection_unmet(rule: ConnectionRule, inbound: InboundPort) -> str:
     return f"port is {inbound.port}, wanted {' or '.join(map(str, rule.ports))}"
 
 
-def _refused(access: Access, identity: str, unmet: Sequence[str]) -> str:
+def _refused(access: Access, identity: str, unmet: Sequence[UnmetRule]) -> str:
     if unmet:
-        return "; ".join(unmet)
+        return "; ".join(map(str, unmet))
     if any(grant.includes(identity) for grant in access.grants):
         return _OTHER_PORTS
     return _NO_GRANT

@@ -38,6 +38,7 @@ from headgate.model.sanitizing import NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 
+AUTHORITY = ":authority"
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
@@ -137,7 +138,7 @@ class RequestParts:
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """Return the headers by lower-case name; several values are joined with commas."""
-        values: dict[str, list[str]] = {":authority": [self.request.authority]}
+        values: dict[str, list[str]] = {AUTHORITY: [self.request.authority]}
         for name, value in self.request.headers:
             values.setdefault(name.lower(), []).append(value)
         return {name: ",".join(values) for name, values in values.items()}

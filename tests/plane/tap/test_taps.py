@@ -9,7 +9,7 @@ from tests.plane.access_meshes import BUYER, THIEF, web_server
 from headgate.envoy.tap import ALL_REQUESTS
 from headgate.envoy.traffic_stats import CalledServer
 from headgate.model.access import RequestRule
-from headgate.model.requests import Header, Match, Text
+from headgate.model.requests import Header, Match, Query, Text
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import NOT_ALLOWED, REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
@@ -178,18 +178,9 @@ def test_an_event_says_why_enforced_rules_deny_the_request() -> None:
     assert sent.message == NOT_ALLOWED
 
 
-@pytest.mark.parametrize(
-    ("header", "reason"),
-    [
-        ("referer", "header referer is '[redacted]', wanted regex /shop"),
-        ("cookie", "header cookie is absent, wanted regex /shop"),
-        ("end-user", "header end-user is not recorded, wanted regex /shop"),
-    ],
-)
-def test_the_reason_of_a_denied_request_has_no_value_that_the_tap_redacts(header: str, reason: str) -> None:
-    server = web_server()
-    match = Match(headers=(Header(name=header, text=Text(value="/shop", regex=True)),))
-    rule = RequestRule(name="books/look", match=match)
+def reason(match: Match, *, values: bool = False, path: str = "/", headers: tuple[tuple[str, str], ...] = ()) -> str:
+    """Return why the only rule of a server, with this match, denies a recorded request."""
+    server, rule = web_server(), RequestRule(name="books/look", match=match)
     grants = tuple(structs.replace(grant, requests=(rule,)) for grant in server.access.grants)
     server = structs.replace(server, access=structs.replace(server.access, grants=grants))
     denied = structs.replace(
@@ -199,13 +190,86 @@ def test_the_reason_of_a_denied_request_has_no_value_that_the_tap_redacts(header
         port=80,
         rule="",
         method="GET",
-        path="/",
+        authority="server",
+        path=path,
         denied=True,
-        headers=(("referer", "s3cret"),),
+        headers=headers,
     )
-    access = event(denied, values=False, workload=server).access
+    access = event(denied, values=values, workload=server).access
     assert access is not None
-    assert access.message == f"TrafficTarget shop/t, books/look: {reason}"
+    assert access.message.startswith("TrafficTarget shop/t, books/look: ") or access.message == NOT_ALLOWED
+    return access.message.removeprefix("TrafficTarget shop/t, books/look: ")
+
+
+def header(name: str, value: str) -> Match:
+    return Match(headers=(Header(name=name, text=Text(value=value, regex=True)),))
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "shown"),
+    [
+        ("referer", "header referer does not match", "header referer is 'http://s3cret/', wanted regex /p.ttern"),
+        ("cookie", "header cookie is absent", "header cookie is absent, wanted regex /p.ttern"),
+        ("end-user", "header end-user is not recorded", "header end-user is not recorded, wanted regex /p.ttern"),
+        (
+            "x-forwarded-client-cert",
+            "header x-forwarded-client-cert is not recorded",
+            "header x-forwarded-client-cert is not recorded, wanted regex /p.ttern",
+        ),
+        (
+            ":authority",
+            "header :authority is 'server', wanted regex /p.ttern",
+            "header :authority is 'server', wanted regex /p.ttern",
+        ),
+    ],
+)
+def test_the_reason_of_a_denied_request_has_no_value_that_the_tap_redacts(name: str, hidden: str, shown: str) -> None:
+    """Neither that of the request, nor that of the rule, nor one that the record lacks. The authority is not redacted."""
+    headers = (("referer", "http://s3cret/"),)
+    assert reason(header(name, "/p.ttern"), headers=headers) == hidden
+    assert reason(header(name, "/p.ttern"), headers=headers, values=True) == shown
+
+
+def test_the_reason_compares_query_parameters_with_the_values_of_the_request() -> None:
+    """It compared the redacted ones, so that a parameter that fits had the blame."""
+    token, side = Query(name="token", text=Text(value="s3cret")), Query(name="side", text=Text(value="p.ttern"))
+    assert reason(Match(query=(token, side)), path="/a?token=s3cret&side=left") == "query side does not match"
+    assert reason(Match(query=(token, side)), path="/a?token=s3cret") == "query side is absent"
+    assert reason(Match(query=(token,)), path="/a?token=s3cret") == NOT_ALLOWED
+    shown = reason(Match(query=(side,)), path="/a?side=left", values=True)
+    assert shown == "query side is 'left', wanted exact p.ttern"
+
+
+ODD_VALUES = st.sampled_from(
+    [
+        "s3cret",
+        " s3cret\t",
+        "a=s3cret; b=s3cret ",
+        "'s3cret'",
+        '"s3cret',
+        "s3cret', wanted exact",
+        "",
+        "\\s3cret",
+        "s3cret\x7f",
+        "é s3cret",
+    ]
+)
+
+
+@given(
+    name=st.sampled_from(["cookie", "referer", "user-agent", "accept", "end-user"]),
+    headers=st.lists(st.tuples(st.sampled_from(["cookie", "Cookie", "referer", "user-agent", "accept"]), ODD_VALUES)),
+    query=st.lists(ODD_VALUES),
+)
+def test_no_form_of_a_redacted_value_is_in_a_tap_event(
+    name: str, headers: list[tuple[str, str]], query: list[str]
+) -> None:
+    """Values are trimmed, joined and quoted on the way to the rules."""
+    path = "/a?" + "&".join(f"side={value}" for value in query)
+    for match in (header(name, "p.ttern"), Match(query=(Query(name="side", text=Text(value="p.ttern")),))):
+        why = reason(match, path=path, headers=tuple(headers))
+        assert "s3cret" not in why
+        assert "p.ttern" not in why
 
 
 def test_an_event_names_the_rule_in_audit_mode_that_would_allow_the_request() -> None:

@@ -1,7 +1,5 @@
 """Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
-import re
-
 from msgspec import structs
 
 from headgate.envoy.node_ids import pod_of
@@ -9,6 +7,7 @@ from headgate.envoy.rbac import OPEN_POLICY, rule_named
 from headgate.envoy.tap import HEADERS
 from headgate.kinds import names_of
 from headgate.model.authorization import authorize, enforced, port_of
+from headgate.model.evaluate import AUTHORITY, Unmet
 from headgate.model.requests import Request
 from headgate.model.routing import Workload
 from headgate.model.traces import trace_context
@@ -20,7 +19,6 @@ from headgate.telemetry.reports.tap_records import TapRecord
 
 REDACTED = "[redacted]"
 NOT_ALLOWED = "no access rule allows it"
-_ABSENT = re.compile(r"\bheader (\S+) is absent\b")
 
 
 def event(record: TapRecord, *, values: bool, workload: Workload | None = None) -> TapEvent:
@@ -30,7 +28,7 @@ def event(record: TapRecord, *, values: bool, workload: Workload | None = None) 
     namespace, name = namespaced_name(record.node)
     path = record.path if values else redacted_path(record.path)
     headers = tuple((header, text if values else REDACTED) for header, text in record.headers)
-    request = Request(method=record.method, authority=record.authority, target=path, headers=record.headers)
+    request = Request(method=record.method, authority=record.authority, target=record.path, headers=record.headers)
     return TapEvent(
         start_time=precise_timestamp(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
@@ -85,17 +83,26 @@ def _reason(record: TapRecord, request: Request, workload: Workload | None, *, v
     closed = structs.replace(workload, access=enforced(workload.access))
     protocol = port.protocols[0].protocol
     decision = authorize(closed, record.port, protocol=protocol, identity=record.peer, request=request)
-    if decision.allowed:
+    # The rules denied the request, so it was well-formed; a record lacks the HTTP version, which has a part in that.
+    if decision.allowed or decision.status:
         return NOT_ALLOWED
-    why = _ABSENT.sub(_presence, decision.why)
-    for name, text in () if values else record.headers:
-        why = why.replace(f"header {name} is {text!r}", f"header {name} is {REDACTED!r}")
-    return why
+    if not decision.unmet:
+        return decision.why
+    return "; ".join(f"{unmet.rule}: {_condition(unmet.condition, values=values)}" for unmet in decision.unmet)
 
 
-def _presence(absent: re.Match[str]) -> str:
-    """Return what a record says about a header that is not in it: proxies write only some headers to a record."""
-    return absent[0] if absent[1] in HEADERS else f"header {absent[1]} is not recorded"
+def _condition(unmet: Unmet | str, *, values: bool) -> str:
+    """Return the text of an unmet condition. Without `values`, it has neither the value of a header or parameter, nor that of the rule.
+
+    Proxies write only some headers to a record, so nothing is known about all others.
+    """
+    if isinstance(unmet, str) or unmet.part not in ("header", "query") or unmet.name == AUTHORITY:
+        return str(unmet)
+    if unmet.part == "header" and unmet.name not in HEADERS:
+        return f"header {unmet.name} is not recorded" + (f", wanted {unmet.wanted}" if values else "")
+    if values:
+        return str(unmet)
+    return f"{unmet.part} {unmet.name} {'is absent' if unmet.found is None else 'does not match'}"
 
 
 def _key(text: str) -> Key:
