@@ -62,6 +62,7 @@ PROGRAMS = (
     "tests/dashboard/test_live_requests.py",
     "tests/dashboard/test_page.py",
     "tests/dashboard/test_page_history.py",
+    "tests/dashboard/test_page_loading.py",
     "tests/dashboard/test_page_plots.py",
     "tests/dashboard/test_page_restart.py",
     "tests/dashboard/test_page_views.py",

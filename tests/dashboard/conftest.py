@@ -25,7 +25,7 @@ class Profile:
         self.address = Address()
 
     async def clear(self) -> None:
-        """Close all pages and delete the cookies. The page stores nothing else."""
+        """Close all pages and delete the cookies. A tab also stores its reloads, which end with it."""
         for page in self.context.pages:
             await page.goto("about:blank")  # it releases the locks of the streams before the next test
             await page.close()
