@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright import sync_api
 from playwright.async_api import Browser, Error, Page, async_playwright, expect
 
 expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
 CHROMIUM = shutil.which("chromium") or ""
 LAUNCH: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 """The parameters of Playwright's `launch`. Chromium's sandbox needs user namespaces, which root in a container has not."""
+
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
 AXE = Path(__file__).parents[1] / "tools/page/node_modules/axe-core/axe.min.js"
@@ -42,7 +45,19 @@ async def visit(page: Page, url: str) -> None:
             await page.goto(url)
             is_open = True
         except Error as error:
-            if "net::ERR_NETWORK_CHANGED" not in error.message:
+            if NETWORK_CHANGED not in error.message:
+                raise
+
+
+def visit_sync(page: sync_api.Page, url: str) -> None:
+    """Open a URL as `visit` does, with Playwright's blocking API."""
+    is_open = False
+    while not is_open:
+        try:
+            page.goto(url)
+            is_open = True
+        except sync_api.Error as error:
+            if NETWORK_CHANGED not in error.message:
                 raise
 
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from playwright.async_api import Page
+from tests.browser import visit
 from tests.dashboard.page_api import INSPECT, PageApi
 
 MESH, FINDINGS, PROXIES = f"{INSPECT}/meshstatuses", f"{INSPECT}/findings", f"{INSPECT}/proxies"
@@ -19,4 +20,4 @@ class OpenPage(NamedTuple):
 
     async def open(self, place: str = "") -> None:
         """Open the page at a place of it, such as `/proxies`."""
-        await self.page.goto(f"{self.url}#{place}")
+        await visit(self.page, f"{self.url}#{place}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import sync_playwright
-from tests.browser import AXE, LAUNCH, needs_axe, needs_chromium
+from tests.browser import AXE, LAUNCH, needs_axe, needs_chromium, visit_sync
 from tests.dashboard import meshes
 from tests.dashboard.graph_page import served
 
@@ -25,7 +25,7 @@ class GraphPage:
         self.problems: list[str] = []
         page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.goto(url)
+        visit_sync(page, url)
         page.wait_for_selector("form")
 
     def show(self, graph: dict[str, Any] | None) -> None:

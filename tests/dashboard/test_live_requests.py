@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.browser import assert_accessible, needs_axe, needs_chromium, visit
 from tests.dashboard.open_page import FINDINGS, MESH, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
@@ -235,7 +235,7 @@ async def test_other_windows_leave_a_stream_to_live_requests(opened: OpenPage) -
         await opened.api.next_activity()
     serve_tap(opened.api)
     page = await opened.page.context.new_page()
-    await page.goto(opened.url)
+    await visit(page, opened.url)
     await page.goto(f"{opened.url}#/service/shop/website?tap=live")
     await expect(page.get_by_text("Live.")).to_be_visible()
     opened.api.send(TAP, event("Client"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
-from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.browser import assert_accessible, needs_axe, needs_chromium, visit
 from tests.dashboard import meshes
 from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage
 from tests.dashboard.page_api import INSPECT, edge, even_split, finding, graph, mesh_status, node, proxy
@@ -313,7 +313,7 @@ async def test_more_pages_than_streams_stay_current_and_can_send_requests(opened
     context = opened.page.context
     pages = [opened.page, *[await context.new_page() for _ in range(3)]]
     for page in pages:
-        await page.goto(opened.url)
+        await visit(page, opened.url)
         await expect(rows(page)).to_have_count(2)
     opened.api.objects[SERVICES] = graph([node("website")], [])
     opened.api.change(SERVICES, "MODIFIED", opened.api.objects[SERVICES])

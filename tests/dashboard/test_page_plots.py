@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import expect
-from tests.browser import needs_chromium
+from tests.browser import needs_chromium, visit
 from tests.dashboard.open_page import OpenPage
 from tests.dashboard.page_api import INSPECT
 from tests.dashboard.test_page_views import serve_service
@@ -87,7 +87,7 @@ async def test_times_of_a_plot_are_in_the_locale_and_zone_of_the_reader_and_do_n
     context = await browser.new_context(locale=locale, timezone_id="Asia/Kolkata", viewport=narrow)
     page = await context.new_page()
     await page.add_init_script(RECORD_LABELS)
-    await page.goto(opened.url)
+    await visit(page, opened.url)
     await page.goto(f"{opened.url}#/service/shop/website?span={span}&end=2026-01-01T00:10:00Z")
     await expect(page.locator("canvas")).to_have_count(6)
     drawn = await page.locator("canvas").first.evaluate("canvas => canvas.labels")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
-from tests.browser import needs_chromium
+from tests.browser import needs_chromium, visit
 from tests.dashboard.open_page import FINDINGS, MESH, SERVICES, OpenPage
 from tests.dashboard.page_api import PageApi, edge, graph, mesh_status, node
 from tests.dashboard.running_dashboard import StaticToken
@@ -45,7 +45,7 @@ async def test_an_open_page_says_what_to_do_after_a_restart_and_continues_then(
     context = await browser.new_context()
     page = await context.new_page()
     async with serving(upstream.credentials, SETTINGS, port=0, last=Address()) as address:
-        await page.goto(address.url())
+        await visit(page, address.url())
         await expect(page.get_by_text("3 of 3 in sync")).to_be_visible()
         await page.evaluate("window.isFirstLoad = true")
     await expect(page.get_by_text("headgate does not respond.")).to_be_visible()
@@ -57,7 +57,7 @@ async def test_an_open_page_says_what_to_do_after_a_restart_and_continues_then(
         await expect(page.get_by_text("headgate dashboard --context kind-shop", exact=True)).to_be_visible()
         await expect(page.get_by_text("3 of 3 in sync")).to_be_visible()
         tab = await context.new_page()
-        await tab.goto(again.url())
+        await visit(tab, again.url())
         await expect(notice).to_have_count(0)
         assert await page.evaluate("window.isFirstLoad")
         await context.close()

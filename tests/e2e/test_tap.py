@@ -181,7 +181,7 @@ async def test_the_page_writes_the_missing_rule_and_a_deletion_closes_the_port_a
 async def test_explain_writes_a_rule_for_the_method_and_path_and_explains_again(bookstore: RunningMesh) -> None:
     async with chromium() as browser:
         page = await browser.new_page()
-        await page.goto(bookstore.ready["dashboard"])
+        await visit(page, bookstore.ready["dashboard"])
         root = page.url.partition("#")[0]
         # A match of a TrafficTarget fits GET /books; no rule has the other path, which gets a group of its own.
         for path, allows in (("/books", "match look of HTTPRouteGroup bookstore"), ("/private/a.b", "GET /private/a")):
