@@ -59,6 +59,7 @@ PROGRAMS = (
     "tests/cli/test_wait.py",
     "tests/cli/traffic/test_pictures.py::test_graphviz_reads_the_dot_output",
     "tests/dashboard/test_access_rules.py",
+    "tests/dashboard/test_explain_writes.py",
     "tests/dashboard/test_live_requests.py",
     "tests/dashboard/test_page.py",
     "tests/dashboard/test_page_history.py",

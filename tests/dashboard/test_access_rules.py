@@ -5,98 +5,21 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 from tests.browser import assert_accessible, needs_axe, needs_chromium
+from tests.dashboard.access_api import (
+    EXPLANATIONS,
+    GRAPH,
+    GROUPS,
+    NAME,
+    PLANS,
+    TARGETS,
+    explanation,
+    revise,
+    serve,
+)
 from tests.dashboard.open_page import OpenPage
-from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
+from tests.dashboard.page_api import PageApi, edge, graph, node
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="session")]
-OF_SHOP = f"{INSPECT}/namespaces/shop"
-EXPLANATIONS = f"{OF_SHOP}/explanations"
-PLANS = f"{INSPECT}/plans"
-REVISIONS = f"{OF_SHOP}/revisions"
-GRAPH = f"{OF_SHOP}/trafficgraphs/services"
-GROUPS = "/apis/specs.smi-spec.io/v1alpha4/namespaces/shop/httproutegroups"
-TARGETS = "/apis/access.smi-spec.io/v1alpha2/namespaces/shop/traffictargets"
-NAME = "website-http-8080-from-shop.thief"
-ROUTE = {
-    "apiVersion": "specs.smi-spec.io/v1alpha4",
-    "kind": "HTTPRouteGroup",
-    "metadata": {"name": "all-requests", "namespace": "shop"},
-    "spec": {"matches": [{"name": "all", "methods": ["*"]}]},
-}
-RULE: dict[str, Any] = {
-    "apiVersion": "access.smi-spec.io/v1alpha2",
-    "kind": "TrafficTarget",
-    "metadata": {"name": NAME, "namespace": "shop"},
-    "spec": {
-        "destination": {"kind": "ServiceAccount", "name": "website", "port": 8080},
-        "rules": [{"kind": "HTTPRouteGroup", "name": "all-requests"}],
-    },
-}
-GROUP = {
-    "apiVersion": "specs.smi-spec.io/v1alpha4",
-    "kind": "HTTPRouteGroup",
-    "metadata": {"name": "get-items", "namespace": "shop"},
-    "spec": {"matches": [{"name": "get", "methods": ["GET"], "pathRegex": "/items$"}]},
-}
-NARROW = RULE | {
-    "spec": RULE["spec"] | {"rules": [{"kind": "HTTPRouteGroup", "name": "get-items", "matches": ["get"]}]}
-}
-
-
-def explanation(pods: int = 1, **changes: Any) -> dict[str, Any]:
-    """Return an Explanation of a request that the pods of the Service deny, with changes to the arrivals."""
-    arrival = {
-        "workload": "shop/website-1",
-        "address": "10.0.0.1:8080",
-        "transport": "MutualTLS",
-        "allowed": False,
-        "object": None,
-        "rule": "",
-        "remedyMessage": "create a TrafficTarget",
-        "remedyObjects": [GROUP, NARROW],
-        "wideRemedyObjects": [ROUTE, RULE],
-    }
-    arrivals = [arrival | {"message": f"no TrafficTarget allows it at {pod}"} | changes for pod in range(pods)]
-    return {"status": {"backends": [{"arrivals": arrivals}]}}
-
-
-def serve(api: PageApi) -> None:
-    """Let the API have the Service shop/website, which denies its caller Deployment shop/thief, and take its rules."""
-    nodes = [node("website"), node("thief", kind="Deployment"), node("cart")]
-    calls = [edge(2, 0), edge(1, 0, denied=112)]
-    api.objects |= {
-        GRAPH: graph(nodes, calls),
-        f"{OF_SHOP}/findings": {"objects": 1, "items": []},
-        "/api/v1/namespaces/shop/services/website": {"spec": {"ports": [{"port": 8080}]}},
-        EXPLANATIONS: explanation(),
-        PLANS: {
-            "status": {
-                "differences": {
-                    "lost": [],
-                    "gained": [
-                        {
-                            "callersMessage": "ServiceAccount shop/thief",
-                            "requestMessage": "any request",
-                            "destination": "spiffe://cluster.local/ns/shop/sa/website",
-                            "pods": [],
-                            "port": 8080,
-                        }
-                    ],
-                    "requests": [],
-                    "tls": [],
-                    "unreachable": [],
-                    "findings": [],
-                    "departures": [],
-                    "clientCertificates": [],
-                    "gateways": [],
-                },
-                "revisionMessage": "",
-            }
-        },
-        GROUPS: {"items": []},
-        TARGETS: {"items": []},
-        REVISIONS: {"items": [{"metadata": {"name": "4"}, "revision": 4, "changes": [], "effectMessages": []}]},
-    }
 
 
 def access(opened: OpenPage) -> Locator:
@@ -195,7 +118,8 @@ async def test_a_caller_that_a_rule_names_has_its_denied_requests_explained(open
     """The page knows no request of the caller: it neither offers a rule for all of them, nor one for a request that no client sent."""
     serve(opened.api)
     opened.api.objects[EXPLANATIONS] = explanation(wideRemedyObjects=[])
-    await opened.open("/service/shop/website")
+    async with opened.page.expect_response("**/explanations"):
+        await opened.open("/service/shop/website")
     await expect(access(opened)).to_contain_text("112 denied")
     denied = access(opened).get_by_role("link", name="Denied requests as they happen")
     await expect(denied).to_have_attribute("href", "#/service/shop/website?tap=live&tap-status=denied")
@@ -235,95 +159,6 @@ async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(op
     await expect(thief.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
     await thief.get_by_role("button", name="Discard").click()
     await expect(thief).to_have_count(0)
-
-
-def decision(**changes: Any) -> dict[str, Any]:
-    """Return the whole Explanation of a request from Deployment shop/thief that two pods deny, with changes to the arrivals."""
-    answer = explanation(2, **changes)["status"] | {
-        "filterMessages": [],
-        "location": "",
-        "candidates": [],
-        "mirrors": [],
-    }
-    backend = answer["backends"][0] | {"service": "shop/website", "port": 8080}
-    answer |= {
-        "backends": [backend | {"share": {"numerator": 1, "denominator": 1}}],
-        "fallbackMessage": "",
-        "remarks": [],
-        "caller": {"object": None, "identity": "", "message": ""},
-        "service": "shop/website",
-        "gateway": "",
-        "port": 8080,
-        "protocol": "HTTP",
-        "protocolMessage": "",
-        "sanitizing": None,
-        "revisionMessage": "",
-        "stickiness": None,
-    }
-    return {"status": answer}
-
-
-EXPLAIN = "/explain?url=http://website:8080/items&from=Deployment/thief&in=shop"
-
-
-async def test_explain_offers_a_rule_once_and_only_about_the_mesh_as_it_is(opened: OpenPage) -> None:
-    serve(opened.api)
-    opened.api.objects[EXPLANATIONS] = decision()
-    await opened.open(EXPLAIN)
-    button = opened.page.get_by_role("button", name="Write the missing TrafficTarget")
-    await expect(opened.page.get_by_text("It allows the requests GET /items$ of this caller")).to_be_visible()
-    await expect(button).to_have_count(1)
-    await opened.open(f"{EXPLAIN}&at=3")
-    await expect(opened.page.get_by_label("At the revision (empty: now)")).to_have_value("3")
-    await expect(opened.page.get_by_text("To allow it").first).to_be_visible()
-    await expect(button).to_have_count(0)
-
-
-async def test_the_rule_of_an_explained_request_is_narrow_or_for_all_requests(opened: OpenPage) -> None:
-    serve(opened.api)
-    opened.api.objects[EXPLANATIONS] = decision()
-    await opened.open(EXPLAIN)
-    page = opened.page
-    await page.get_by_role("button", name="Write the missing TrafficTarget").click()
-    text = page.get_by_label("YAML of the missing rule")
-    await expect(text).to_contain_text('pathRegex: "/items$"')
-    await page.get_by_label("all requests").check()
-    await expect(text).to_contain_text("name: all-requests")
-    await expect(page.get_by_text("It allows all requests, with any method and path, of this caller")).to_be_visible()
-    await page.get_by_label("only this method and path").check()
-    await page.get_by_role("button", name="Apply", exact=True).click()
-    await expect(page.get_by_role("link", name=f"TrafficTarget shop/{NAME}")).to_be_visible()
-    assert [body for _, path, body in opened.api.written if path in (GROUPS, TARGETS)] == [GROUP, NARROW]
-
-
-async def test_a_decision_is_old_after_a_write_until_the_mesh_has_the_rule(opened: OpenPage) -> None:
-    api = opened.api
-    serve(api)
-    api.objects[EXPLANATIONS] = decision()
-    await opened.open(EXPLAIN)
-    page = opened.page
-    await page.get_by_role("button", name="Write the missing TrafficTarget").click()
-    await page.get_by_role("button", name="Apply", exact=True).click()
-    old = page.get_by_text("This is the decision before the write")
-    await expect(old).to_be_visible()
-    allowed: dict[str, Any] = {"allowed": True, "remedyMessage": "", "remedyObjects": [], "wideRemedyObjects": []}
-    api.objects[EXPLANATIONS] = decision(**allowed)
-    revise(api, 5)
-    await expect(page.get_by_text("To allow it")).to_have_count(0)
-    await expect(old).to_have_count(0)
-    await page.get_by_role("button", name="Undo: delete the TrafficTarget").click()
-    await expect(old).to_be_visible()
-    api.objects[EXPLANATIONS] = decision()
-    revise(api, 6)
-    await expect(page.get_by_text("To allow it").first).to_be_visible()
-    await expect(old).to_have_count(0)
-
-
-def revise(api: PageApi, number: int) -> None:
-    """Add a revision of the namespace."""
-    revision = {"metadata": {"name": str(number)}, "revision": number, "changes": [], "effectMessages": []}
-    api.objects[REVISIONS] = {"items": [revision]}
-    api.change(REVISIONS, "ADDED", revision)
 
 
 async def test_a_caller_without_the_right_to_explain_sees_the_counts(opened: OpenPage) -> None:

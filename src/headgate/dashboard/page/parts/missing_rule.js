@@ -15,18 +15,17 @@ import { Failed } from "./states.js";
 
 /**
  * @typedef {any[]} RuleObjects the objects of a rule in the order to create them; the last one is the rule
- * @typedef {{rule: string, isUndo: boolean}} Write the name of a rule that was written, or deleted again
  * @typedef {RuleObjects[]} Variants the rule in one or more variants, the narrowest first
  */
 
 /**
  * Offer each missing rule once. An open draft and a written rule stay, with the way back, when the answer no longer has them.
  *
- * @param {{offers: Variants[], revision?: number, onDrafts?: (hasDrafts: boolean) => void, onWrite?: (write: Write) => void}} properties
- *   `revision`: the newest one, after which effects are planned again; `onDrafts` is called when drafts open and close, `onWrite` after a
- *   write and its undo
+ * @param {{offers: Variants[], revision?: number, onDrafts?: (hasDrafts: boolean) => void, onBegin?: (namespace: string) => void,
+ *   onWrite?: () => void}} properties `revision`: the newest one, after which effects are planned again; `onDrafts` is called when drafts open
+ *   and close, `onBegin` before a rule is written or deleted in a namespace, and `onWrite` after it
  */
-export function MissingRules({ offers, revision = 0, onDrafts = () => {}, onWrite = () => {} }) {
+export function MissingRules({ offers, revision = 0, onDrafts = () => {}, onBegin = () => {}, onWrite = () => {} }) {
   const [drafts, setDrafts] = useState(/** @type {Map<string, Variants>} */ (new Map()));
   const change = (/** @type {Map<string, Variants>} */ next) => {
     setDrafts(next);
@@ -35,7 +34,7 @@ export function MissingRules({ offers, revision = 0, onDrafts = () => {}, onWrit
   const close = (/** @type {string} */ id) => change(new Map([...drafts].filter(([other]) => other !== id)));
   const closed = [...new Map(offers.map((variants) => [idOf(variants), variants]))].filter(([id]) => !drafts.has(id));
   return html`${closed.map(([id, variants]) => html`<${Offer} key=${id} objects=${variants[0]} onOpen=${() => change(new Map([...drafts, [id, variants]]))} />`)}
-    ${[...drafts].map(([id, variants]) => html`<${Draft} key=${id} variants=${variants} revision=${revision} onClose=${() => close(id)} onWrite=${onWrite} />`)}`;
+    ${[...drafts].map(([id, variants]) => html`<${Draft} key=${id} variants=${variants} revision=${revision} onClose=${() => close(id)} onBegin=${onBegin} onWrite=${onWrite} />`)}`;
 }
 
 /**
@@ -43,7 +42,7 @@ export function MissingRules({ offers, revision = 0, onDrafts = () => {}, onWrit
  *
  * @param {Variants} variants
  */
-export function idOf([objects = []]) {
+function idOf([objects = []]) {
   return refName(refOf(objects.at(-1)));
 }
 
@@ -85,34 +84,34 @@ function mayCreate(object) {
   return may({ verb: "create", group, resource, namespace: object.metadata.namespace });
 }
 
-/** @param {{variants: Variants, revision: number, onClose: () => void, onWrite: (write: Write) => void}} properties */
-function Draft({ variants, revision, onClose, onWrite }) {
+/** @param {{variants: Variants, revision: number, onClose: () => void, onBegin: (namespace: string) => void, onWrite: () => void}} properties */
+function Draft({ variants, revision, onClose, onBegin, onWrite }) {
   const [chosen, setChosen] = useState(0);
-  const objects = variants[chosen] ?? [];
-  const [written, setWritten] = useState(/** @type {any} */ (null));
+  const [written, setWritten] = useState(/** @type {{rule: any, objects: RuleObjects} | null} */ (null));
+  const objects = written?.objects ?? variants[chosen] ?? [];
   const plan = usePlan(written ? null : { objects }, revision);
   const [isBusy, setBusy] = useState(false);
   const [failure, setFailure] = useState(/** @type {{outcome: string, error: ApiError} | null} */ (null));
-  const act = async (/** @type {string} */ outcome, /** @type {() => Promise<any>} */ work) => {
+  const act = async (/** @type {string} */ outcome, /** @type {() => Promise<typeof written>} */ work) => {
     setBusy(true);
     setFailure(null);
+    onBegin(objects.at(-1).metadata.namespace);
     try {
-      const made = await work();
-      setWritten(made);
-      onWrite({ rule: idOf(variants), isUndo: !made });
+      setWritten(await work());
+      onWrite();
     } catch (error) {
       setFailure({ outcome, error: error instanceof ApiError ? error : new ApiError(0, String(error)) });
     }
     setBusy(false);
   };
-  const apply = () => act("The rule was not written", () => createdAll(objects));
-  const undo = () => act("The rule was not deleted", () => remove(written).then(() => null));
+  const apply = () => act("The rule was not written", async () => ({ rule: await createdAll(objects), objects }));
+  const undo = () => act("The rule was not deleted", () => remove(written?.rule).then(() => null));
   return html`<div class="missing-rule">
-    ${variants.length > 1 && !written ? html`<${Scope} variants=${variants} chosen=${chosen} onChoose=${setChosen} />` : null}
+    ${variants.length > 1 && !written ? html`<${Scope} variants=${variants} chosen=${chosen} isBusy=${isBusy} onChoose=${setChosen} />` : null}
     <pre class="yaml-text" tabindex="0" role="region" aria-label="YAML of the missing rule">${objects.map(toYaml).join("---\n")}</pre>
     ${
       written
-        ? html`<p role="status">Written: <${ObjectLink} object=${refOf(written)} />. Proxies receive it now.</p>`
+        ? html`<p role="status">Written: <${ObjectLink} object=${refOf(written.rule)} />. Proxies receive it now.</p>`
         : html`<p class="quiet">${scopeOf(objects)}</p>
           <${PlanView} answer=${plan} />
           <div><p class="quiet">The same, with this text in a file:</p><${Command} words=${["kubectl", "apply", "-f", `${objects.at(-1).metadata.name}.yaml`]} /></div>`
@@ -120,7 +119,7 @@ function Draft({ variants, revision, onClose, onWrite }) {
     <div class="actions">
       ${
         written
-          ? html`<button type="button" disabled=${isBusy} onClick=${undo}>Undo: delete the ${written.kind}</button>`
+          ? html`<button type="button" disabled=${isBusy} onClick=${undo}>Undo: delete the ${written.rule.kind}</button>`
           : html`<button type="button" class="primary" disabled=${isBusy || !(plan.status || plan.error)} onClick=${apply}>Apply</button>
             <button type="button" disabled=${isBusy} onClick=${onClose}>Discard</button>`
       }
@@ -129,10 +128,10 @@ function Draft({ variants, revision, onClose, onWrite }) {
   </div>`;
 }
 
-/** @param {{variants: Variants, chosen: number, onChoose: (variant: number) => void}} properties */
-function Scope({ variants, chosen, onChoose }) {
+/** @param {{variants: Variants, chosen: number, isBusy: boolean, onChoose: (variant: number) => void}} properties */
+function Scope({ variants, chosen, isBusy, onChoose }) {
   const name = `scope-${idOf(variants)}`;
-  return html`<fieldset>
+  return html`<fieldset disabled=${isBusy}>
     <legend>The rule allows this caller</legend>
     ${["only this method and path", "all requests"].map(
       (text, index) =>

@@ -1,9 +1,10 @@
 /** What a change does, in the words of `headgate plan`: moved requests, gained and lost access, further effects. */
 
 import { answered, INSPECT } from "../api.js";
+import { Rerun } from "../rerun.js";
 import { digits, refName } from "../units.js";
 import { html } from "../vendor/htm-preact.js";
-import { useEffect, useState } from "../vendor/preact-hooks.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
 import { Badge } from "./badge.js";
 import { Failed, Loading } from "./states.js";
 
@@ -16,7 +17,7 @@ import { Failed, Loading } from "./states.js";
 const DELAY_MS = 300;
 
 /**
- * Return the plan of a change, once the user stops to edit it.
+ * Return the plan of a change, once the user stops to edit it. The plan of the same change stays until the next one.
  *
  * @param {Change | null} change null without a change
  * @param {number} [generation] that of the changed object, whose other fields belong to the plan
@@ -24,20 +25,29 @@ const DELAY_MS = 300;
  */
 export function usePlan(change, generation = 0) {
   const [answer, setAnswer] = useState(/** @type {PlanAnswer} */ ({ status: null, error: null }));
+  const planning = useMemo(() => {
+    const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: change };
+    return new Rerun(async (abort) => {
+      const next = await answered(`${INSPECT}/plans`, { method: "POST", body, signal: abort });
+      if (!abort.aborted) setAnswer(next);
+    });
+  }, [JSON.stringify(change)]);
+  const started = useRef(/** @type {Rerun | null} */ (null));
+  useEffect(() => {
+    if (started.current === planning) planning.run();
+  }, [generation]);
   useEffect(() => {
     setAnswer({ status: null, error: null });
     if (!change) return;
-    const abort = new AbortController();
-    const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Plan", spec: change };
-    const timer = setTimeout(async () => {
-      const next = await answered(`${INSPECT}/plans`, { method: "POST", body, signal: abort.signal });
-      if (!abort.signal.aborted) setAnswer(next);
+    const timer = setTimeout(() => {
+      started.current = planning;
+      planning.run();
     }, DELAY_MS);
     return () => {
       clearTimeout(timer);
-      abort.abort();
+      planning.end();
     };
-  }, [JSON.stringify(change), generation]);
+  }, [planning]);
   return answer;
 }
 
