@@ -160,6 +160,7 @@ async def test_the_first_revisions_that_are_read_may_contain_the_write(opened: O
 async def test_a_request_that_another_rule_allows_is_current_after_the_undo(opened: OpenPage) -> None:
     serve(opened.api)
     page = await drafted(opened)
+    await opened.api.receives(f"{REVISIONS}?newest=200")
     await apply(page)
     opened.api.objects[EXPLANATIONS] = decision(**ALLOWED)
     revise(opened.api, 5)
@@ -178,6 +179,7 @@ async def test_steady_revisions_leave_the_running_explanation_and_renew_the_plan
     page.on("requestfailed", lambda request: ended.append(request.url))
     async with page.expect_response("**/plans"):
         await drafted(opened)
+    await opened.api.receives(f"{REVISIONS}?newest=200")
     opened.api.objects[EXPLANATIONS] = decision(**ALLOWED)
     async with held(page, "**/explanations"):
         for revision in (5, 6, 7):
@@ -188,7 +190,7 @@ async def test_steady_revisions_leave_the_running_explanation_and_renew_the_plan
     await expect(page.get_by_label("The decision")).to_have_attribute("aria-busy", "false")
     # The first, that after revision 5, and one for all revisions since.
     assert len([path for _, path, _ in opened.api.written if path == EXPLANATIONS]) == 3
-    assert len([path for _, path, _ in opened.api.written if path == PLANS]) == 4
+    assert len([path for _, path, _ in opened.api.written if path == PLANS]) >= 4
 
 
 async def test_an_unchanged_request_is_shown_as_being_explained_again(opened: OpenPage) -> None:
