@@ -94,7 +94,7 @@ def test_the_list_has_a_line_for_each_revision(client: Client, run: Callable[...
         f"6 {TIME} helm trafficsplit/website created in 3 writes since {FIRST}{none}",
         (
             f"7 {TIME} helm trafficsplit/website spec.rules[all-requests] "
-            f'{{"name":"all-requests"}} -> {{"name":"books","matches":["look"]}}{none}'
+            f'{{"name": "all-requests"}} -> {{"name": "books", "matches": ["look"]}}{none}'
         ),
     ]
     assert "2 older revisions not shown; --limit 0 lists all" in done.err
@@ -107,7 +107,7 @@ def test_a_revision_has_its_fields_and_its_effect(client: Client, run: Callable[
         f"trafficsplit/website in default changed by helm at {TIME}",
         "  spec.backends[v1].weight: 90 -> 50",
         '  + metadata.labels.team: "shop"',
-        '  - spec.matches: [{"name":"beta"}]',
+        '  - spec.matches: [{"name": "beta"}]',
         "",
         "Effect on requests and access",
         "  40% move",

@@ -29,11 +29,18 @@ def test_a_name_of_pods_another_name_or_another_version_is_no_warning(account: s
     assert messages(account, "bookstore", "bookstore-1", "bookstore-3") == []
 
 
+@pytest.mark.parametrize(
+    ("account", "other"), [("orders", "rdersx"), ("orders", "roedrs"), ("ui", "ux"), ("abc", "bcd")]
+)
+def test_names_that_differ_by_more_or_are_short_are_no_warning(account: str, other: str) -> None:
+    assert messages(account, other) == []
+
+
 def test_the_name_of_a_service_leads_to_the_account_of_its_pods() -> None:
     assert messages("web", "default") == ["the pods of Service default/web run as ServiceAccount default/default"]
 
 
 def test_a_similar_name_in_another_namespace_is_no_warning() -> None:
-    pod = meshed_pod("pod", "10.0.0.1", account="web", namespace="shop")
-    result = compiled(pod, traffic_target("t", "wbe", ["client"], []))
+    pod = meshed_pod("pod", "10.0.0.1", account="orders", namespace="shop")
+    result = compiled(pod, traffic_target("t", "ordres", ["client"], []))
     assert findings(result, Reason.NO_SUCH_PODS) == []

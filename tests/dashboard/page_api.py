@@ -130,7 +130,7 @@ class PageApi:
         """Change the object or the list of a path, and send the event to all watches: one that begins later reads the change."""
         stored = self.objects.get(path)
         if stored and "items" in stored:
-            others = [item for item in stored["items"] if _name_of(item) != _name_of(obj)]
+            others = [other for other in stored["items"] if _name_of(other) != _name_of(obj)]
             self.objects[path] = {**stored, "items": others if kind == "DELETED" else [*others, obj]}
         else:
             self.objects[path] = obj

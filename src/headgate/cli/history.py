@@ -158,7 +158,7 @@ def _differing(before: object, after: object) -> tuple[object, object]:
 
 def _text(value: object) -> str:
     """Return a value of a field as JSON; a missing one as `nothing`."""
-    return "nothing" if value is None else msgspec.json.encode(value).decode()
+    return "nothing" if value is None else msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def _short(value: object) -> str:

@@ -130,7 +130,10 @@ def _outside(mesh: Mesh, caller: Caller) -> Portion:
         message = f"{no_service} the sidecar closes the connection, because headgate runs with --outbound refuse"
         return Portion(share=Fraction(1), status=UNAVAILABLE, reason=NOT_CONNECTED, message=message)
     passed = "the sidecar passes the connection" if caller.sidecar else "the connection goes"
-    message = f"{no_service} {passed} as it is to the address that the name has, if it has one; no route, access rule or mutual TLS of the mesh applies"
+    message = (
+        f"{no_service} {passed} as it is to the address that the name has, if it has one; no route of the mesh applies,"
+        " and access rules only if the address is that of a pod of the mesh, which can be explained by its address"
+    )
     return Portion(share=Fraction(1), reason=PASSED_THROUGH, message=message)
 
 

@@ -14,6 +14,8 @@ from headgate.resources.meta import Key
 from headgate.resources.selectors import LabelSelector
 from headgate.resources.smi.traffic_target import TrafficTarget
 
+LEAST_LETTERS = 4
+
 
 class SimilarPods:
     """Pods of a snapshot with a name that is similar to one that no pod has."""
@@ -61,13 +63,24 @@ class SimilarPods:
 
 
 def near(name: str, variants: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names that differ from a name by one letter, or by two exchanged ones. `variants` has those of each name.
+    """Return the names that differ from a name by one letter, or by two exchanged neighbors. `variants` has those of each name.
 
-    Names that differ only in digits are of different versions, which are no mistake.
+    Names that differ only in digits are of different versions, which are no mistake. Short names are similar by chance.
     """
+    if len(name.rpartition("/")[2]) < LEAST_LETTERS:
+        return []
     letters = re.sub(r"\d", "", name)
     similar = {other for variant in _variants(name) for other in variants.get(variant, ())}
-    return sorted(other for other in similar if re.sub(r"\d", "", other) != letters)
+    return sorted(other for other in similar if re.sub(r"\d", "", other) != letters and _is_mistyped(name, other))
+
+
+def _is_mistyped(name: str, other: str) -> bool:
+    """Return whether names that share a variant differ by one mistake: each may lack another letter."""
+    if len(name) != len(other):
+        return True
+    places = [index for index, pair in enumerate(zip(name, other, strict=True)) if pair[0] != pair[1]]
+    first, last = places[0], places[-1]
+    return first == last or (last == first + 1 and name[first : last + 1] == other[last] + other[first])
 
 
 def _variants_of(names: Iterable[str]) -> Mapping[str, Collection[str]]:

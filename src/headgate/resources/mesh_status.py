@@ -146,7 +146,7 @@ class FailingTraffic(Answer, frozen=True, kw_only=True):
     denied: int
     message: str
     command: str
-    recovered_seconds: float = 0.0
+    recovered_seconds: int = 0
     recovered_total: int = 0
 
 

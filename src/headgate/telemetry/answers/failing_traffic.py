@@ -80,7 +80,7 @@ def _compared(row: FailingTraffic, later: Counts, seconds: float) -> FailingTraf
     total, failed = _total(later), row.failed + row.denied
     if _failed(later) or _denied(later) or total * failed < UNLIKELY * row.total:
         return row
-    return structs.replace(row, recovered_seconds=seconds, recovered_total=total)
+    return structs.replace(row, recovered_seconds=round(seconds), recovered_total=total)
 
 
 def _failed(counts: Counts) -> int:
