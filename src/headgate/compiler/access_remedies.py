@@ -104,7 +104,7 @@ def _without_target(
         return f"add {source} to {'; or to '.join(places)}{closing}"
     calls = "requests" if denied.protocol.is_http else "connections"
     additions = [
-        f"{policy}, which then allows all its {_listed([f'{calls} to the port', *_further_pods(policy, denied, snapshot, mesh)])}"
+        f"{policy}, which then allows all its {_listed([f'{calls} to the port', *_further_pods(_covered(policy, denied, snapshot, mesh), denied)])}"
         for policy in closing_policies(snapshot, denied.workload.name)
     ]
     return f"add a rule for {source} and port {denied.port} to {'; or to '.join(additions)}{closing}"
@@ -155,27 +155,36 @@ def _excesses(denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Mapping[
     for grant in grants_allowing(denied.workload, denied.port, protocol=denied.protocol, request=denied.request):
         place = _place(grant)
         grants = [other for other in denied.workload.access.grants if _place(other) == place]
-        pods = _further_pods(grant.origin, denied, snapshot, mesh)
-        excess = [*_further_ports(grants, denied, mesh), *pods, *_excess(grant, denied)]
+        covered = _covered(grant.origin, denied, snapshot, mesh)
+        pods = _further_pods(covered, denied) if grant.origin.kind == AUTHORIZATION_POLICY.kind else ()
+        excess = [*_further_ports(grants, covered, denied), *pods, *_excess(grant, denied)]
         excesses[place] = list(dict.fromkeys([*excesses.get(place, ()), *excess]))
     return excesses
 
 
-def _further_ports(grants: Sequence[Grant], denied: DeniedRequest, mesh: Mesh) -> Iterator[str]:
+def _covered(origin: Key, denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Sequence[Workload]:
+    """Return the workloads to which a TrafficTarget or XAuthorizationPolicy of the denied request's workload applies."""
+    if origin.kind != AUTHORIZATION_POLICY.kind:
+        return [workload for workload in mesh.workloads if workload.identity == denied.workload.identity]
+    selected = set(pods_of_policy(snapshot, origin))
+    return [workload for workload in mesh.workloads if workload.name in selected]
+
+
+def _further_ports(grants: Sequence[Grant], covered: Sequence[Workload], denied: DeniedRequest) -> Iterator[str]:
     """Yield the other ports at which grants of one place allow calls in the protocol of the denied request.
 
     The grants are for all pods of their object, which can have other ports than the called one.
     """
-    origins = {grant.origin for grant in grants}
-    ports = {
-        inbound.port
-        for workload in mesh.workloads
-        if any(grant.origin in origins for grant in workload.access.grants)
-        for inbound in workload.ports
-        if inbound.port != denied.port and any(_allows_at(grant, inbound, denied.protocol) for grant in grants)
+    others = {
+        inbound.port: inbound for workload in covered for inbound in workload.ports if inbound.port != denied.port
     }
+    ports = [
+        number
+        for number, inbound in sorted(others.items())
+        if any(_allows_at(grant, inbound, denied.protocol) for grant in grants)
+    ]
     if ports:
-        yield f"{'requests' if denied.protocol.is_http else 'connections'} to port {' or '.join(map(str, sorted(ports)))}"
+        yield f"{'requests' if denied.protocol.is_http else 'connections'} to port {' or '.join(map(str, ports))}"
 
 
 def _allows_at(grant: Grant, inbound: InboundPort, protocol: Protocol) -> bool:
@@ -187,14 +196,14 @@ def _allows_at(grant: Grant, inbound: InboundPort, protocol: Protocol) -> bool:
     return bool(grant.requests) if protocol.is_http else any(connection_allowed(r, inbound) for r in grant.connections)
 
 
-def _further_pods(origin: Key, denied: DeniedRequest, snapshot: Snapshot, mesh: Mesh) -> Iterator[str]:
+def _further_pods(covered: Sequence[Workload], denied: DeniedRequest) -> Iterator[str]:
     """Yield the pods that an XAuthorizationPolicy selects besides those of the called pod's Services."""
-    selected = set(pods_of_policy(snapshot, origin)) - {denied.workload.name}
     services = _services(denied.workload)
     pods = sorted(
         workload.name
-        for workload in mesh.workloads
-        if workload.name in selected and services.isdisjoint(_services(workload))
+        for workload in covered
+        if workload.ports != denied.workload.ports  # replicas have equal ports, and comparing them is faster
+        and services.isdisjoint(_services(workload))
     )
     if pods:
         yield f"calls to {pod_list(pods)}"
