@@ -1,7 +1,11 @@
 """The API of a Service that denies a caller: its rules, what explains them, and its revisions."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from playwright.async_api import Page, Route
 from tests.dashboard.page_api import INSPECT, PageApi, edge, graph, node
 
 OF_SHOP = f"{INSPECT}/namespaces/shop"
@@ -128,3 +132,19 @@ def revise(api: PageApi, number: int) -> None:
     revision = {"metadata": {"name": str(number)}, "revision": number, "changes": [], "effectMessages": []}
     api.objects[REVISIONS] = {"items": [revision]}
     api.change(REVISIONS, "ADDED", revision)
+
+
+@asynccontextmanager
+async def held(page: Page, pattern: str) -> AsyncIterator[None]:
+    """Hold requests until the end of the `with` block."""
+    released = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await released.wait()
+        await route.continue_()
+
+    await page.route(pattern, hold)
+    try:
+        yield
+    finally:
+        released.set()

@@ -13,6 +13,7 @@ from tests.dashboard.access_api import (
     PLANS,
     TARGETS,
     explanation,
+    held,
     revise,
     serve,
 )
@@ -159,6 +160,22 @@ async def test_a_new_revision_brings_new_decisions_and_keeps_what_was_written(op
     await expect(thief.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
     await thief.get_by_role("button", name="Discard").click()
     await expect(thief).to_have_count(0)
+
+
+async def test_steady_revisions_leave_the_running_decisions(opened: OpenPage) -> None:
+    serve(opened.api)
+    page = opened.page
+    ended: list[str] = []
+    page.on("requestfailed", lambda request: ended.append(request.url))
+    async with page.expect_response("**/plans"):
+        thief = await written_by(opened)
+    async with held(page, "**/explanations"):
+        for revision in (5, 6, 7):
+            async with page.expect_response("**/plans"):
+                revise(opened.api, revision)
+        assert ended == []
+        opened.api.objects[EXPLANATIONS] = explanation(message="no rule names it")
+    await expect(thief.get_by_text("no rule names it")).to_be_visible()
 
 
 async def test_a_caller_without_the_right_to_explain_sees_the_counts(opened: OpenPage) -> None:

@@ -1,12 +1,10 @@
 """Explain on the page: the rule that a denied request lacks, and the decision after it is written (R110)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import Locator, Page, expect
 from tests.browser import needs_chromium
 from tests.dashboard.access_api import (
     EXPLAIN,
@@ -19,6 +17,7 @@ from tests.dashboard.access_api import (
     REVISIONS,
     TARGETS,
     decision,
+    held,
     revise,
     serve,
 )
@@ -97,22 +96,6 @@ async def apply(page: Page) -> None:
     async with page.expect_response("**/explanations"):
         await page.get_by_role("button", name="Apply", exact=True).click()
     await expect(old(page)).to_be_visible()
-
-
-@asynccontextmanager
-async def held(page: Page, pattern: str) -> AsyncIterator[None]:
-    """Hold requests until the end of the `with` block."""
-    released = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await released.wait()
-        await route.continue_()
-
-    await page.route(pattern, hold)
-    try:
-        yield
-    finally:
-        released.set()
 
 
 async def test_a_decision_is_explained_again_without_the_right_to_read_revisions(opened: OpenPage) -> None:

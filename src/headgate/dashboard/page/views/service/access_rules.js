@@ -6,10 +6,11 @@ import { outcome } from "../../outcome.js";
 import { Badge } from "../../parts/badge.js";
 import { MissingRules } from "../../parts/missing_rule.js";
 import { Failed, Loading } from "../../parts/states.js";
+import { Rerun } from "../../rerun.js";
 import { may } from "../../rights.js";
 import { count } from "../../units.js";
 import { html } from "../../vendor/htm-preact.js";
-import { useEffect, useState } from "../../vendor/preact-hooks.js";
+import { useEffect, useMemo, useState } from "../../vendor/preact-hooks.js";
 import { ArrivalLine, alike, wideRule } from "../explain/decision.js";
 import { useNewestRevision } from "./changes.js";
 import { useNeighbors } from "./neighbors.js";
@@ -169,19 +170,27 @@ function ofAnyRequest(arrival) {
 function useDecisions(caller, host, ports, revision) {
   const [decisions, setDecisions] = useState(/** @type {Decision[] | null} */ (null));
   const id = caller && idOf(caller);
-  useEffect(() => {
-    if (!caller) return setDecisions(null);
-    const abort = new AbortController();
+  const explaining = useMemo(() => {
+    if (!caller) return null;
     const { kind, namespace, name } = caller;
-    const explain = async (/** @type {number} */ port) => {
+    const explain = async (/** @type {number} */ port, /** @type {AbortSignal} */ abort) => {
       const spec = { url: `http://${host}:${port}/`, method: "GET", headers: [], caller: { kind, name } };
       const body = { apiVersion: "inspect.headgate.dev/v1beta1", kind: "Explanation", spec };
       const path = inspectPath("explanations", namespace);
-      return { port, ...(await answered(path, { method: "POST", body, signal: abort.signal })) };
+      return { port, ...(await answered(path, { method: "POST", body, signal: abort })) };
     };
-    Promise.all(ports.map(explain)).then((next) => !abort.signal.aborted && setDecisions(next));
-    return () => abort.abort();
-  }, [id, host, ports.join(), revision]);
+    return new Rerun(async (abort) => {
+      const next = await Promise.all(ports.map((port) => explain(port, abort)));
+      if (!abort.aborted) setDecisions(next);
+    });
+  }, [id, host, ports.join()]);
+  useEffect(() => {
+    if (!explaining) return setDecisions(null);
+    return () => explaining.end();
+  }, [explaining]);
+  useEffect(() => {
+    explaining?.run();
+  }, [explaining, revision]);
   return decisions;
 }
 
