@@ -146,7 +146,7 @@ def _failing_row(row: FailingTraffic) -> Text:
     shares = " and ".join(f"{share(Fraction(count, row.total))} {word}" for count, word in counts if count)
     text = f"{row.client} to {target}: {shares} of {row.total} in the last 30 s: {row.message}"
     if row.recovered_seconds:
-        later = f"; none of {row.recovered_total} in the last {row.recovered_seconds:g} s"
+        later = f"; none of {row.recovered_total} in the last {row.recovered_seconds} s"
         return Text(text + later, style=FINDING_STYLES["warning"])
     return Text(text, style=FINDING_STYLES["error"])
 
