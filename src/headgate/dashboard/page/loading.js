@@ -1,6 +1,6 @@
 /**
- * Loads a page again whose scripts did not arrive: a browser ends all requests when the addresses of its machine change, also those to this
- * machine. After a few attempts, and when only the style of a page is missing, the user decides: a reload loses what is typed into forms.
+ * Loads a page again whose scripts did not arrive, and a style alone: a browser ends all requests when the addresses of its machine change,
+ * also those to this machine. After a few attempts, the user decides: a reload loses what is typed into forms.
  * This is no module, because it must run without any other file.
  */
 
@@ -21,12 +21,13 @@
   };
 
   const offerReload = () => {
+    if (document.querySelector(".notice.missing-files")) return;
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = "Reload";
     button.addEventListener("click", () => location.reload());
     const notice = document.createElement("div");
-    notice.className = "notice warning";
+    notice.className = "notice warning missing-files";
     notice.setAttribute("role", "alert");
     notice.append(`${hasRendered() ? "The style" : "The files"} of this page did not arrive. `, button);
     document.querySelector(".start")?.remove();
@@ -39,11 +40,20 @@
     location.reload();
   };
 
+  const requestAgain = (/** @type {HTMLLinkElement} */ style) => {
+    const attempts = Number(style.dataset.attempts ?? 0);
+    const pause = PAUSES_MS[attempts];
+    if (pause === undefined) return offerReload();
+    const next = /** @type {HTMLLinkElement} */ (style.cloneNode());
+    next.dataset.attempts = String(attempts + 1);
+    setTimeout(() => style.replaceWith(next), pause);
+  };
+
   addEventListener(
     "error",
     ({ target }) => {
-      const isStyle = target instanceof HTMLLinkElement && target.rel === "stylesheet";
-      if (hasFailed || !(isStyle || target instanceof HTMLScriptElement)) return;
+      if (target instanceof HTMLLinkElement && target.rel === "stylesheet") return requestAgain(target);
+      if (hasFailed || !(target instanceof HTMLScriptElement)) return;
       hasFailed = true;
       addEventListener("load", () => {
         const pause = PAUSES_MS[reloads()];
