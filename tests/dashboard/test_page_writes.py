@@ -1,6 +1,7 @@
 """What the page writes, and what it does when others write too (R110)."""
 
-from typing import Any
+import re
+from typing import Any, Literal
 
 import pytest
 from playwright.async_api import expect
@@ -36,6 +37,31 @@ def replace(api: PageApi, path: str, obj: dict[str, Any]) -> None:
     api.objects[path] = {"items": [obj]}
     api.objects[f"{path}/{obj['metadata']['name']}"] = obj
     api.change(path, "MODIFIED", obj)
+
+
+@pytest.mark.parametrize(
+    ("place", "role", "name"),
+    [
+        ("/splits/shop/website", "spinbutton", "Weight of v2"),
+        ("/yaml/TrafficSplit.split.smi-spec.io/shop/website", "textbox", "YAML of the object"),
+    ],
+)
+async def test_a_status_whose_event_is_still_to_come_is_no_conflict(
+    opened: OpenPage, place: str, role: Literal["spinbutton", "textbox"], name: str
+) -> None:
+    """The control plane writes statuses right after a change, and a user may choose Undo before their events arrive."""
+    page, api = opened.page, opened.api
+    split = serve_split(api, v1=90, v2=10)
+    await opened.open(place)
+    edit = page.get_by_role(role, name=name)
+    await expect(edit).to_have_value(re.compile("10"))
+    await edit.fill((await edit.input_value()).replace("10", "30"))
+    apply = page.get_by_role("button", name="Apply", exact=True)
+    await expect(apply).to_be_enabled()
+    api.objects[f"{SPLITS}/website"] = split | {"metadata": split["metadata"] | {"resourceVersion": "77"}}
+    await apply.click()
+    await expect(page.get_by_role("button", name=re.compile("^Undo"))).to_be_visible()
+    assert api.objects[f"{SPLITS}/website"]["spec"]["backends"][1]["weight"] == 30
 
 
 async def test_a_change_of_weights_by_another_writer_is_not_overwritten(opened: OpenPage) -> None:

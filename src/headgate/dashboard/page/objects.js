@@ -96,6 +96,33 @@ export async function replace(path, content, { dryRun, signal }) {
   return { object: await response.json(), warnings: warningsIn(response.headers.get("warning") ?? "") };
 }
 
+/** The attempts to write over an object whose status changes meanwhile. */
+const MOST_ATTEMPTS = 5;
+
+/**
+ * Write over an object of which the user saw a version. A status that is written meanwhile changes the version too, and its event arrives a
+ * moment later: only other content is a conflict. Throws ApiError.
+ *
+ * @template T
+ * @param {string} path
+ * @param {string} version
+ * @param {(stored: any) => boolean} isSame whether a stored object has the content that the user saw
+ * @param {(version: string) => Promise<T>} write
+ * @returns {Promise<T>}
+ */
+export async function writeOver(path, version, isSame, write) {
+  for (let attempt = 1, current = version; ; attempt++) {
+    try {
+      return await write(current);
+    } catch (failure) {
+      if (!(failure instanceof ApiError && failure.status === 409) || attempt === MOST_ATTEMPTS) throw failure;
+      const stored = await request(path);
+      if (!isSame(stored)) throw failure;
+      current = stored.metadata.resourceVersion;
+    }
+  }
+}
+
 /**
  * Create an object, and return it. Throws ApiError.
  *

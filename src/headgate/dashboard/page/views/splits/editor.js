@@ -1,7 +1,7 @@
 /** Change weights: drag them, see the plan of the change, apply it, watch the proxies, and undo it. */
 
 import { ApiError } from "../../api.js";
-import { merge, objectPath, SPLITS } from "../../objects.js";
+import { merge, objectPath, SPLITS, writeOver } from "../../objects.js";
 import { Command } from "../../parts/command.js";
 import { PlanView, usePlan } from "../../parts/plan.js";
 import { Failed } from "../../parts/states.js";
@@ -35,7 +35,10 @@ export function Editor({ split: streamed }) {
   };
   const write = async (/** @type {Backends} */ next, /** @type {{from: Backends, to: Backends} | null} */ way) => {
     try {
-      const { object, warnings: texts } = await merge(pathOf(split), { spec: { backends: next } }, versionOf(split));
+      const isSame = (/** @type {SplitObject} */ stored) => same(stored.spec.backends, backends);
+      const { object, warnings: texts } = await writeOver(pathOf(split), versionOf(split), isSame, (version) =>
+        merge(pathOf(split), { spec: { backends: next } }, version),
+      );
       setWritten({ before: versionOf(streamed), split: object });
       setWarnings(texts);
       setUndo(way);

@@ -1,7 +1,7 @@
 /** The editor of an object's YAML: it checks each edit at the API server without a write, plans it, writes it, and undoes it. */
 
 import { ApiError, answered, INSPECT } from "../../api.js";
-import { conditionOf, replace } from "../../objects.js";
+import { conditionOf, replace, writeOver } from "../../objects.js";
 import { Badge } from "../../parts/badge.js";
 import { Command } from "../../parts/command.js";
 import { PlanView } from "../../parts/plan.js";
@@ -56,9 +56,11 @@ function useYamlEdit(path, streamed) {
   const write = async (/** @type {any} */ next, /** @type {any} */ back) => {
     // An object, not a text: its version is always set, so that the write of another writer is a conflict.
     const { metadata, ...rest } = editable(next);
-    const sent = { ...rest, metadata: { ...metadata, resourceVersion: version } };
+    const isSame = (/** @type {any} */ stored) => toYaml(editable(stored)) === current;
     try {
-      const done = await replace(path, sent, { dryRun: false });
+      const done = await writeOver(path, version, isSame, (resourceVersion) =>
+        replace(path, { ...rest, metadata: { ...metadata, resourceVersion } }, { dryRun: false }),
+      );
       setWritten({ before: streamed.metadata.resourceVersion, object: done.object });
       setWarnings(done.warnings);
       setUndo(back === null ? null : { from: toYaml(editable(done.object)), to: back });
