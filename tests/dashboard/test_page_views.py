@@ -132,6 +132,8 @@ async def test_a_view_that_is_left_before_its_stream_begins_opens_none(opened: O
     await expect(page.get_by_text("Loading the proxies")).to_be_visible()
     await page.evaluate("location.hash = '#/nowhere'")
     await expect(page.get_by_text("This page has no such view")).to_be_visible()
+    # A view ends its readings by a timer that is due at once.
+    await page.evaluate("new Promise(done => setTimeout(done, 5))")
     await page.evaluate("begin()")
     await page.evaluate("location.hash = '#/findings'")
     while FINDINGS not in api.watched():
