@@ -127,7 +127,7 @@ def _objects(
 
 
 def _only(path: str) -> str:
-    """Return the `pathRegex` that fits only this path."""
+    """Return the `pathRegex` that fits only this path, as users write it: `re.escape` would escape `-` too."""
     return _SPECIAL.sub(r"\\\g<0>", path) + "$"
 
 

@@ -44,6 +44,10 @@ ELSEWHERE = TapRecord(
     cluster="outbound/default/db/80",
     server=CalledServer("default/db-1", 1, True),
 )
+REFUSED = TapRecord(
+    node="sidecar/shop/server", time=1.0, port=80, peer=BUYER, method="GET", authority="server", denied=True
+)
+"""A request that the rules of `web_server` deny."""
 
 
 def test_a_tap_of_a_deployment_shows_requests_recorded_by_both_sides() -> None:
@@ -133,17 +137,7 @@ def test_a_server_event_names_the_access_rule_and_a_client_event_the_route() -> 
 
 def test_an_event_says_that_rules_in_audit_mode_would_deny_the_request_and_why() -> None:
     """The reason is that of `headgate explain`, and has no value that the tap redacts."""
-    audited = structs.replace(
-        SERVED,
-        node="sidecar/shop/server",
-        peer=THIEF,
-        port=80,
-        rule="open",
-        method="GET",
-        authority="server",
-        path="/a?token=s3cret",
-        would_deny=True,
-    )
+    audited = structs.replace(REFUSED, peer=THIEF, rule="open", path="/a?token=s3cret", denied=False, would_deny=True)
     server = web_server()
     refused = event(audited, values=False, workload=server).access
     assert refused is not None
@@ -159,16 +153,7 @@ def test_an_event_says_that_rules_in_audit_mode_would_deny_the_request_and_why()
 
 def test_an_event_says_why_enforced_rules_deny_the_request() -> None:
     """It is the reason of audit mode and of `headgate explain`; a client's proxy does not know it."""
-    denied = structs.replace(
-        SERVED,
-        node="sidecar/shop/server",
-        peer=BUYER,
-        port=80,
-        rule="",
-        method="GET",
-        path="/a?token=s3cret",
-        denied=True,
-    )
+    denied = structs.replace(REFUSED, path="/a?token=s3cret")
     access = event(denied, values=False, workload=web_server()).access
     assert access is not None
     assert (access.allowed, access.would_deny) == (False, False)
@@ -183,18 +168,7 @@ def reason(match: Match, *, values: bool = False, path: str = "/", headers: tupl
     server, rule = web_server(), RequestRule(name="books/look", match=match)
     grants = tuple(structs.replace(grant, requests=(rule,)) for grant in server.access.grants)
     server = structs.replace(server, access=structs.replace(server.access, grants=grants))
-    denied = structs.replace(
-        SERVED,
-        node="sidecar/shop/server",
-        peer=BUYER,
-        port=80,
-        rule="",
-        method="GET",
-        authority="server",
-        path=path,
-        denied=True,
-        headers=headers,
-    )
+    denied = structs.replace(REFUSED, path=path, headers=headers)
     access = event(denied, values=values, workload=server).access
     assert access is not None
     assert access.message.startswith("TrafficTarget shop/t, books/look: ") or access.message == NOT_ALLOWED
