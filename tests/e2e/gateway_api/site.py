@@ -20,11 +20,20 @@ from headgate.model.identities import Credential
 CLOSED = "closed"
 ENTRIES = ("listeners", "parents", "ancestors")
 """The lists in statuses whose entries have conditions."""
+ROUNDED = 1
+"""A count's distance from exact shares: at 70 and 30, two backends can be due at once (docs/tasks/traffic-split.md#weights)."""
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return status and reason of each condition by type."""
     return {item["type"]: (item["status"], item["reason"]) for item in entry["conditions"]}
+
+
+def assert_shares(answers: Mapping[str, int], expected: Mapping[str, int], cut: int = 0) -> None:
+    """Assert that no answer is missing, and that each count is the expected one but for rounding and `cut` cycles of weights."""
+    assert sum(answers.values()) == sum(expected.values()), answers
+    for name, count in expected.items():
+        assert abs(answers[name] - count) <= ROUNDED + cut, (answers, cut)
 
 
 class HeldConnection:
