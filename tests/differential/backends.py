@@ -9,6 +9,7 @@ below `DECISIONS`, it counts nothing, and refuses requests whose header `DECISIV
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import ssl
 from collections import Counter
@@ -123,6 +124,30 @@ class _Named(asyncio.DatagramProtocol):
         self._transport.sendto(self._name, addr)
 
 
+class _Layer:
+    """The server's side of TLS, inside a connection or inside another layer."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def decrypted(self, records: bytes) -> bytes:
+        """Return the content of TLS records."""
+        self._incoming.write(records)
+        content = b""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+            while part := self._tls.read(LARGEST_READ):
+                content += part
+        return content
+
+    def encrypted(self, content: bytes) -> bytes:
+        """Return the records of some content, after those of the handshake that were not sent yet."""
+        if content:
+            self._tls.write(content)
+        return self._outgoing.read()
+
+
 class _Replayed(asyncio.Protocol):
     _transport: asyncio.Transport
 
@@ -130,8 +155,7 @@ class _Replayed(asyncio.Protocol):
         self._member = member
         self._read = b""
         self._http2 = False
-        self._tls: ssl.SSLObject | None = None
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._layers: list[_Layer] = []
         self._streams: set[int] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -143,34 +167,29 @@ class _Replayed(asyncio.Protocol):
         self._member.transports.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._tls and not self._read and data.startswith(TLS_HANDSHAKE):
-            self._member.handshakes += 1
-            if not self._member.tls:
-                self._transport.close()
-                return
-            self._tls = self._member.tls.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._read += self._decrypted(self._tls, data) if self._tls else data
-        self._answer()
-
-    def _decrypted(self, tls: ssl.SSLObject, data: bytes) -> bytes:
-        """Return the content of TLS records; answer those of the handshake."""
-        self._incoming.write(data)
-        content = b""
+        """Answer what has arrived. A client's TLS may be inside that of a proxy, which calls this member over TLS."""
+        content = data
         try:
-            tls.do_handshake()
-            while part := tls.read(LARGEST_READ):
-                content += part
-        except ssl.SSLWantReadError:
-            pass
+            for layer in self._layers:
+                content = layer.decrypted(content)
+            while not self._read and content.startswith(TLS_HANDSHAKE):
+                self._member.handshakes += not self._layers
+                if not self._member.tls:
+                    self._transport.close()
+                    return
+                self._layers.append(_Layer(self._member.tls))
+                content = self._layers[-1].decrypted(content)
         except ssl.SSLError:
             self._transport.close()
-        self._transport.write(self._outgoing.read())
-        return content
+            return
+        self._read += content
+        self._send(b"")
+        self._answer()
 
     def _send(self, data: bytes) -> None:
-        if self._tls:
-            self._tls.write(data)
-            data = self._outgoing.read()
+        """Send some content, or without content only the records of handshakes."""
+        for layer in reversed(self._layers):
+            data = layer.encrypted(data)
         self._transport.write(data)
 
     def _answer(self) -> None:
@@ -185,7 +204,7 @@ class _Replayed(asyncio.Protocol):
     def _answer_heads(self) -> None:
         while HEAD_END in self._read:
             head, _, rest = self._read.partition(HEAD_END)
-            received = head_of(head)._replace(secure=self._tls is not None)
+            received = head_of(head)._replace(secure=bool(self._layers))
             if received.get("transfer-encoding") == "chunked":
                 size, _, ending = rest.partition(LINE_END)
                 if not ending.startswith(LINE_END) and HEAD_END not in ending:

@@ -106,13 +106,13 @@ def random_edge(draw: st.DrawFn, place: str) -> list[Object]:
 
 def _externals(draw: st.DrawFn) -> Iterator[Object]:
     """Yield the XBackends that `filters.EXTERNALS` names. The lab leads their hostnames to members."""
-    proven: Object = {"mode": "ServerOnly", "validation": _validation(AUTHORITY)}
+    proven: Object = {"mode": "ServerOnly", "validation": validation(AUTHORITY)}
     kinds: dict[str, Sequence[Object]] = {
         "x-plain": ({}, {"protocol": "HTTP"}, {"tls": {"mode": "None"}}, {"protocol": "TCP"}),
         "x-tls": (
             {"tls": proven},
             {"tls": proven},
-            {"tls": {"mode": "ServerOnly", "validation": _validation("gone")}},
+            {"tls": {"mode": "ServerOnly", "validation": validation("gone")}},
             {"tls": {"mode": "ClientAndServer", "clientCertificateRef": {"name": CERTIFICATE}}},
         ),
         "x-h2": ({"protocol": "HTTP2"}, {"protocol": "H2C"}, {"protocol": "H2C", "tls": proven}),
@@ -178,11 +178,11 @@ def policy(draw: st.DrawFn, name: str, time: str, services: Sequence[str]) -> Ob
 def backend_policy(name: str, time: str, services: Sequence[str], authority: str) -> Object:
     """Return a BackendTLSPolicy, which the members fulfill. If the CA is missing, Gateways send the Services nothing."""
     targets = [{"group": "", "kind": "Service", "name": target} for target in services]
-    spec = {"targetRefs": targets, "validation": _validation(authority)}
+    spec = {"targetRefs": targets, "validation": validation(authority)}
     return obj("BackendTLSPolicy", name, version=f"{GATEWAY_API}/v1", spec=spec, metadata={"creationTimestamp": time})
 
 
-def _validation(authority: str) -> Object:
+def validation(authority: str) -> Object:
     """Return what the certificates of members fulfill, if the ConfigMap with the authority exists."""
     refs = [{"group": "", "kind": "ConfigMap", "name": authority}]
     return {"hostname": "a.example.com", "caCertificateRefs": refs}

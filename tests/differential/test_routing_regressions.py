@@ -9,6 +9,8 @@ from tests.make.objects import (
     Object,
     endpoint,
     endpoint_slice,
+    external_backend,
+    external_ref,
     http_route_group,
     path_match,
     port,
@@ -201,3 +203,22 @@ def test_connections_to_a_service_with_tls_routes_follow_their_server_name(lab, 
         **dict.fromkeys(("b.example.com", "a.b.example.com"), "member 2"),
         **dict.fromkeys(("other", "", "unrouted.org"), "closed"),
     }
+
+
+def test_a_proxy_calls_a_server_over_tls_with_the_tls_of_the_client_inside(lab):
+    """Members answered no handshake inside of their connection with a proxy."""
+    external = external_backend(
+        "x-tls", "x-tls.example.org", tls={"mode": "ServerOnly", "validation": edge.validation(edge.AUTHORITY)}
+    )
+    external["spec"]["port"] = {"port": "member-1", "name": "web"}
+    objects = [
+        *edge.edge_gateway("address-100"),
+        external,
+        service("a", port(edge.NAMED, "named", app="tls"), clusterIP="address-1"),
+        endpoint_slice("a", ["127.0.0.1"], {"named": "member-0"}),
+        route("r", {"backendRefs": [external_ref("x-tls")]}, parents=[service_parent("a")], kind="TCPRoute"),
+    ]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    asked = sent()._replace(port=edge.NAMED, server_name="a.default")
+    assert expected(mesh, asked, name_of=lab.member, draws=lab.draws).shares.keys() == {"member 1"}
+    check(lab, mesh, asked)
