@@ -72,8 +72,13 @@ class Network:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result."""
-        return self.begin(work).result(3 * DEADLINE_S)
+        """Run a coroutine on the loop and return its result. After a time limit it ends, and sends nothing more."""
+        running = self.begin(work)
+        try:
+            return running.result(3 * DEADLINE_S)
+        except TimeoutError:
+            running.cancel()
+            raise
 
     def close(self) -> None:
         """Cancel all tasks, close all connections, and stop the loop."""
