@@ -273,6 +273,16 @@ def test_a_url_without_a_port_means_the_port_of_its_scheme(run: Run, tmp_path: P
         assert json.loads(ended.out)["status"]["port"] == port, url
 
 
+def test_files_with_a_mistake_are_not_explained(run: Run, tmp_path: Path) -> None:
+    """Without the rule that an API server would refuse, the request would be allowed."""
+    access = objects.traffic_target("web", "web", ["client"], [{"kind": "HTTPRoute", "name": "all"}])
+    (tmp_path / "web.yaml").write_text(objects.manifest(objects.service("web", 80), access))
+    ended = run("explain", "http://web", "-f", "web.yaml")
+    assert (ended.code, ended.out) == (1, "")
+    assert "spec.rules[0].kind: must be one of HTTPRouteGroup, TCPRoute, UDPRoute, not 'HTTPRoute'" in ended.err
+    assert "the manifests have mistakes, so there is no explanation" in ended.err
+
+
 def test_a_server_name_without_an_effect_is_named(run: Run, tmp_path: Path) -> None:
     ports = [{"name": "http", "port": 80}, {"name": "tls", "port": 443}]
     (tmp_path / "web.yaml").write_text(objects.manifest(objects.service("web", *ports)))
