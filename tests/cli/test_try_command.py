@@ -79,6 +79,27 @@ async def test_try_succeeds_when_the_distribution_fits(served: ServedMesh, proxy
     assert all(head.startswith("GET http://website:8080/a?b=c HTTP/1.1\r\nhost: website:8080\r\n") for head in requests)
 
 
+async def test_all_requests_of_one_user_of_a_sticky_split_belong_to_one_backend(
+    served: ServedMesh, proxy: Serve
+) -> None:
+    await split_of(served, {"v1": 1, "v2": 1})
+    sticky = {"headgate.dev/sticky": "header:x-user"}
+    await served.store.update(objects.split("website", {"v1": 1, "v2": 1}, annotations=sticky))
+    explained = await served.run("explain", "http://website:8080/", "-H", "x-user: alice", "-o", "json")
+    backend = json.loads(explained.out)["status"]["stickiness"]["service"].removeprefix("default/")
+    arguments = ("try", "website", "--number", "100", "-H", "x-user: alice")
+    async with proxy([response(backend)]):
+        kept = await served.run(*arguments)
+        document = json.loads((await served.run(*arguments, "-o", "json")).out)
+    assert kept.code == 0
+    assert "one user by the header x-user, port 8080: fits; 100 x 200" in kept.out
+    assert document["user"] == {"by": "Header", "name": "x-user"}
+    async with proxy([response("v1"), response("v2")]):
+        moved = await served.run(*arguments)
+    assert moved.code == 1
+    assert "does not fit" in moved.out
+
+
 async def test_try_exits_with_1_when_the_distribution_does_not_fit(served: ServedMesh, proxy: Serve) -> None:
     await split_of(served, {"v1": 3, "v2": 1})
     async with proxy([response("v1"), response("v2")]):

@@ -112,7 +112,13 @@ def ask(running: RunningMembers, *words: str) -> tuple[int, Any]:
 
 
 def shares(said: Mapping[str, Any]) -> Mapping[Responder, Fraction]:
-    """Return the share of each Service, and of each status that the proxy itself returns, in the output of explain."""
+    """Return the share of each Service, and of each status that the proxy itself returns, in the output of explain.
+
+    All requests of a user that a sticky split recognizes have one responder.
+    """
+    sticky = said["status"]["stickiness"]
+    if responder := sticky and (sticky["service"] or sticky["statusCode"]):
+        return {responder: Fraction(1)}
     result: defaultdict[Responder, Fraction] = defaultdict(Fraction)
     for backend in said["status"]["backends"]:
         share = Fraction(backend["share"]["numerator"], backend["share"]["denominator"])

@@ -232,3 +232,18 @@ def test_the_proxy_selects_the_same_backend_for_each_user_as_the_model(
     assert {user: f"{namespace}/web-{backend}" for user, backend in found.items()} == {
         user: ref.service if ref else "" for user, ref in expected.items()
     }
+
+
+@pytest.mark.usefixtures("backends")
+@pytest.mark.parametrize(("sticky", "used"), [("header:x-user", 1), ("cookie:side", 1), ("source", 2)])
+def test_try_expects_the_requests_of_one_user_at_one_backend(
+    mesh: RunningMesh, namespace: str, sticky: str, used: int
+) -> None:
+    """They have no source address, so that they are distributed by weight there, at random."""
+    apply_split(mesh, namespace, {"v1": 1, "v2": 1}, sticky=sticky)
+    user = ("-H", "x-user: alice", "-H", "cookie: side=alice")
+    done = mesh.headgate("try", f"http://web.{namespace}:8080/", "--number", "100", *user, "-o", "json")
+    document = json.loads(done.stdout)
+    assert sum(row["requests"] > 0 for row in document["backends"]) == used
+    if used == 1:
+        assert (done.returncode, document["fits"]) == (0, True)

@@ -34,7 +34,6 @@ from headgate.resources.explanations import (
     Tried,
 )
 from headgate.resources.request_spec import CALLER_FORMS, BadRequest, RequestSpec, check
-from headgate.resources.smi.split_fields import StickyBy
 
 ERROR_STATUSES = 400
 NOT_RECORDED = "pods, endpoints, Namespaces and Secrets are the current ones, because the history does not record them"
@@ -249,10 +248,7 @@ def _without_route(explanation: ExplanationStatus) -> str:
 
 
 def _stickiness(stickiness: Stickiness) -> Iterator[tuple[str, str]]:
-    by = f"the {stickiness.by.value.lower()} {stickiness.name}"
-    if stickiness.by is StickyBy.SOURCE:
-        by = "the client's address"
-    yield "Users", f"by {by}: a user stays with one backend"
+    yield "Users", f"by {stickiness.words}: a user stays with one backend"
     if stickiness.service:
         yield "This user", f"{stickiness.service}:{stickiness.port}"
     elif stickiness.status_code:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import SplitOutcome
-from headgate.resources.explanations import ExplanationStatus, LeftOutBackend
+from headgate.resources.explanations import ExplanationStatus, LeftOutBackend, Stickiness
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
@@ -24,7 +24,8 @@ class ExpectedShares(Value, frozen=True, kw_only=True):
 
     If a split sets the shares, `split` is its `namespace/name`. If a route sets them, `route` is its text:
     `HTTPRoute default/web, rule 0`. Both are empty for a plain Service. `left_out` has the backends of the split with a
-    weight that get nothing, and `missing` those of them that do not exist or can't be used.
+    weight that get nothing, and `missing` those of them that do not exist or can't be used. If a sticky split sees one user in
+    all requests, `user` says what identifies this user.
     """
 
     service: str
@@ -34,6 +35,7 @@ class ExpectedShares(Value, frozen=True, kw_only=True):
     shares: tuple[tuple[str, Fraction], ...]
     left_out: tuple[LeftOutBackend, ...] = ()
     missing: tuple[str, ...] = ()
+    user: Stickiness | None = None
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -64,12 +66,16 @@ def of_request(service: str, port: int, explanation: ExplanationStatus, split: O
     """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend.
 
     If the object of the route is a `split`, each of its backends has a share, and so have requests that it lets fail (D9).
+    The requests of one user of a sticky split all belong to the user's backend.
     """
     shares = dict.fromkeys(_backends(split) if split else (), Fraction(0))
     for backend in explanation.backends:
         failed = FAILED_SHARE if split and backend.reason == _NOT_READY else ""
         if name := backend.service or failed:
             shares[name] = shares.get(name, Fraction(0)) + backend.share.fraction
+    if user := _one_user(explanation.stickiness):
+        served = FAILED_SHARE if user.status_code else user.service
+        shares = {**dict.fromkeys(shares, Fraction(0)), served: Fraction(1)}
     chosen = explanation.route
     about = chosen.object if chosen else None
     of_split = f"{about.namespace}/{about.name}" if about and about.kind == TRAFFIC_SPLIT.kind else ""
@@ -84,7 +90,13 @@ def of_request(service: str, port: int, explanation: ExplanationStatus, split: O
         shares=tuple(shares.items()),
         left_out=explanation.left_out,
         missing=tuple(backend.service for backend in explanation.left_out if backend.reason != _NOT_READY),
+        user=user,
     )
+
+
+def _one_user(stickiness: Stickiness | None) -> Stickiness | None:
+    """Return the stickiness of equal requests if they identify one user. They have no address: they arrive at a unix socket."""
+    return stickiness if stickiness and (stickiness.service or stickiness.status_code) else None
 
 
 def _backends(split: Object) -> list[str]:

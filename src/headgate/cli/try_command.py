@@ -119,8 +119,9 @@ def try_(
     With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace.
     Otherwise the gateway sends them, and short names are in the namespace default. On a cluster, without --from, a
     sidecar in the Service's namespace sends them; this needs the permission to run programs in its pod (pods/exec).
-    The test fails if a share is outside its band of 3 sigma, if a backend with weight 0 gets a request, if one with a
-    weight does not exist or can't be used, or if requests fail: no response, a 5xx, or a denial by a proxy.
+    With the cookie or header of a user of a sticky split, all requests belong to one backend. The test fails if a share
+    is outside its band of 3 sigma, if a backend with weight 0 gets a request, if one with a weight does not exist or
+    can't be used, or if requests fail: no response, a 5xx, or a denial by a proxy.
     """
     target, seconds = parse_url(url), duration(timeout, "--timeout")
     if not seconds:
@@ -288,6 +289,7 @@ def _summary(result: TryResult) -> str:
     rate = tally.requests / result.seconds if result.seconds else 0.0
     failed = sum(result.unexpected_failures.values())
     by += f", sent from {result.sender.name}" if result.sender.identity else ""
+    by += f", one user by {want.user.words}" if want.user else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
     if not failed and want.missing:
         verdict = f"does not fit the weights, because {' and '.join(want.missing)} can't be used"
@@ -305,6 +307,7 @@ def document(result: TryResult) -> dict[str, Any]:
         "port": result.want.port,
         "split": result.want.split or None,
         "route": result.want.route or None,
+        "user": {"by": user.by.value, "name": user.name} if (user := result.want.user) else None,
         "requests": result.tally.requests,
         "seconds": round(result.seconds, 3),
         "fits": result.fits,

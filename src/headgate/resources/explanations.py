@@ -235,6 +235,11 @@ class Stickiness(Answer, frozen=True, kw_only=True):
     port: int = 0
     status_code: int = 0
 
+    @property
+    def words(self) -> str:
+        """What identifies a user, in words."""
+        return "the client's address" if self.by is StickyBy.SOURCE else f"the {self.by.value.lower()} {self.name}"
+
 
 class ClientTrace(Answer, frozen=True, kw_only=True):
     """The trace of the client, which proxies continue. `recorded`: proxies send spans."""
