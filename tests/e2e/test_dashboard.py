@@ -1,5 +1,6 @@
 """The dashboard of a running mesh: the address that `headgate up` prints, and the page that a browser shows of it (R110)."""
 
+import asyncio
 import http.client
 import json
 import signal
@@ -14,7 +15,8 @@ from tests.e2e.manifests import endpoints, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import LONGEST_POLL_S, until
+from tests.wire import DEADLINE_S
 
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 
@@ -47,6 +49,12 @@ def proxies(url: str) -> list[str]:
     return sorted(proxy["node"] for proxy in items)
 
 
+def proxy_total(mesh: RunningMesh) -> int:
+    """Return the number of proxies that the API names."""
+    status = json.loads(mesh.kubectl("get", "--raw", f"{INSPECT}/meshstatuses/mesh"))["status"]
+    return int(status["proxies"]["total"])
+
+
 def test_the_command_prints_the_url_of_the_running_headgate(mesh: RunningMesh) -> None:
     done = mesh.headgate("dashboard", "--no-browser")
     assert (done.returncode, done.stdout) == (0, f"{mesh.ready['dashboard']}\n")
@@ -67,10 +75,11 @@ def test_the_command_serves_a_page_of_its_own_on_a_chosen_port_until_it_is_stopp
 @needs_chromium
 async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace: str, page: Page) -> None:
     """A finding appears when its cause does, without a reload, and goes with it."""
-    status = json.loads(mesh.kubectl("get", "--raw", f"{INSPECT}/meshstatuses/mesh"))["status"]
-    total = status["proxies"]["total"]
     health = page.get_by_role("region", name="Health of the mesh")
-    await expect(health).to_contain_text(f"of {total} in sync")
+    await expect(health).to_contain_text("in sync")
+    async with asyncio.timeout(DEADLINE_S):  # both change while a proxy of an earlier test ends
+        while f"of {proxy_total(mesh)} in sync" not in await health.inner_text():
+            await asyncio.sleep(LONGEST_POLL_S)
 
     await page.goto(mesh.ready["dashboard"].partition("?")[0] + f"#/findings?namespace={namespace}")
     await expect(page.get_by_text("No findings")).to_be_visible()

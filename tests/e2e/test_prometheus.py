@@ -129,14 +129,15 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
     assert not [query for query in queries if "$" in query]
     for query in queries:
         until(lambda query=query: connect(shop.mesh.address("vault", 9000)) and collector.ask(query), query)
-    shares = collector.ask("backend:headgate_observed:ratio_rate1m")
-    assert {(item["metric"]["destination_service_name"], float(item["value"][1])) for item in shares} == {
-        ("books", 1.0),
-        ("bank", 1.0),
-        ("mail", 1.0),
-    }
-    secured = collector.ask("mesh:headgate_mutual_tls:ratio_rate1m")
-    assert float(secured[0]["value"][1]) == 1.0
+
+    def shares() -> set[tuple[str, float]]:
+        shown = collector.ask("backend:headgate_observed:ratio_rate1m")
+        return {(row["metric"]["destination_service_name"], float(row["value"][1])) for row in shown}
+
+    until(lambda: shares() == {("books", 1.0), ("bank", 1.0), ("mail", 1.0)}, "the shares of the backends")
+    until(
+        lambda: collector.ask("mesh:headgate_mutual_tls:ratio_rate1m")[0]["value"][1] == "1", "the share of mutual TLS"
+    )
     groups = collector.get("/api/v1/rules")["data"]["groups"]
     assert not [rule for group in groups for rule in group["rules"] if rule.get("lastError")]
     assert not [alert for alert in collector.get("/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"]

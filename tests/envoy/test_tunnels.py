@@ -179,8 +179,9 @@ def test_the_end_of_a_tunnel_arrives_in_less_than_a_second(rig):
     server = socket.create_server((ADDRESS, 0))
     ready = [Endpoint(address=ADDRESS, port=server.getsockname()[1])]
     rig.push(rig.mesh({"web": ready}, protocol=Protocol.TCP))
-    waits = []
-    for _ in range(5):
+
+    def wait_for_end() -> float:
+        """Return how long the end of a connection takes from the server to the client, in seconds."""
         connection = tunnel(rig)
         connection.send("hello")
         accepted, _ = server.accept()
@@ -188,7 +189,9 @@ def test_the_end_of_a_tunnel_arrives_in_less_than_a_second(rig):
         closed_at = time.monotonic()
         accepted.close()
         assert connection.rest() == b""
-        waits.append(time.monotonic() - closed_at)
+        waited = time.monotonic() - closed_at
         connection.close()
+        return waited
+
+    assert any(wait_for_end() < 0.8 for _ in range(30))  # a busy machine delays some, and the default all
     server.close()
-    assert min(waits) < 0.8
