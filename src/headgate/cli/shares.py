@@ -66,7 +66,7 @@ def of_request(service: str, port: int, explanation: ExplanationStatus, split: O
     """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend.
 
     If the object of the route is a `split`, each of its backends has a share, and so have requests that it lets fail (D9).
-    The requests of one user of a sticky split all belong to the user's backend.
+    All requests of a sticky split's user belong to the user's backend.
     """
     shares = dict.fromkeys(_backends(split) if split else (), Fraction(0))
     for backend in explanation.backends:
