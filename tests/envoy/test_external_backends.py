@@ -22,6 +22,8 @@ from tests.make.objects import (
     service,
     service_parent,
 )
+from tests.make.server_certificates import PAIRS
+from tests.make.server_certificates import secret as server_secret
 from tests.make.values import compiled, with_local_names
 from tests.waiting import until
 from tests.wire import DEADLINE_S, Address
@@ -118,3 +120,35 @@ def test_a_route_of_connections_adds_tls_and_a_passed_on_connection_keeps_the_tl
     )
     until(lambda: envoy.ask(address=Address(EDGE, forwarding.port)).answered_by == f"{HOST} none")
     until(lambda: envoy.ask(address=Address(EDGE, passing.port), tls=HOST).answered_by == f"{HOST} none")
+
+
+@pytest.mark.parametrize("passing", ["a.example", "z.example"])
+def test_a_tls_route_of_listeners_that_end_tls_or_pass_it_on_at_one_port(
+    envoy: EnvoyRig, https: HttpsServer, passing: str
+) -> None:
+    """One route attaches to both; the proxy adds TLS to connections of the one listener only, whichever name is first."""
+    ending = "m.example"
+    address = Address(EDGE, envoy.free().port)
+    certificate = {"certificateRefs": [{"name": "ended"}]}
+    envoy.push(
+        local(
+            CA,
+            server_secret("ended", PAIRS["P-256"]),
+            gateway(
+                "edge",
+                listener(address.port, "passed", protocol="TLS", hostname=passing, tls={"mode": "Passthrough"}),
+                listener(address.port, "ended", protocol="TLS", hostname=ending, tls=certificate),
+                status={"addresses": [{"value": EDGE}]},
+            ),
+            external_backend("hosted", "api.example.com", https.address.port, tls=server_only()),
+            route(
+                "both",
+                {"backendRefs": [external_ref("hosted")]},
+                parents=[{"name": "edge"}],
+                kind="TLSRoute",
+                hostnames=[passing, ending],
+            ),
+        )
+    )
+    until(lambda: envoy.ask(address=address, tls=ending).answered_by == f"{HOST} none")
+    until(lambda: envoy.ask(address=address, tls=passing).answered_by == f"{passing} none")

@@ -9,6 +9,7 @@ gateway-udp/<namespace>/<gateway>/<port>               listener of a UDP port of
 gateway/<namespace>/<gateway>/<port>/<host>            scope of a host, with its routes; `*` for all wildcards
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>/<namespace>/<name>/<number>
 .../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
+.../tls                                                cluster of a TLSRoute's rule, for connections to backends with TLS of the proxy
 mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
 mirror/<namespace>/<service>/<port>/by/<namespace>/<name> cluster for the mirror of a split (its annotation)
@@ -79,6 +80,7 @@ IDENTITY = "identity"
 ROOTS = "roots"
 SYSTEM_ROOTS = "roots/system"
 TRAFFIC_SPLIT = "TrafficSplit"
+TLS_ROUTE = "TLSRoute"
 _GATEWAY, _UDP_GATEWAY = "gateway", "gateway-udp"
 MIRROR = "mirror/"
 """How the name of each mirror cluster begins."""
@@ -187,6 +189,11 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
     first = gateway(ref) if isinstance(ref, GatewayRef) else f"route/{ref.service}/{ref.port}"
     more = "".join(f"/via/{split.namespace}/{split.name}/{port}" for split, port in through)
     return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}{more}"
+
+
+def with_tls(name: str) -> str:
+    """Return the name of a TLSRoute rule's cluster that adds TLS, beside the one that passes on the client's TLS."""
+    return f"{name}/tls"
 
 
 def secured(name: str, ref: RouteParent) -> str:

@@ -365,9 +365,12 @@ def _filtered(split: Split) -> bool:
 def _name(parent: RouteParent, route: Route) -> str:
     """Return the name of a route's cluster. Routes with the same cluster share its connections and load balancer."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
-        return names.rule(
+        name = names.rule(
             parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
         )
+        # The listeners of a port may both pass on the client's TLS to the backends of a TLSRoute, and end it.
+        is_added = route.origin.kind == names.TLS_ROUTE and any(target.tls for target in route.split.targets)
+        return names.with_tls(name) if is_added else name
     if isinstance(parent, PortRef) and route.name:  # requests that match groups of a split have a cluster of their own
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)
