@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.make.objects import Object, gateway, listener, route
+from tests.make.objects import Object, external_backend, gateway, listener, route
 
 from headgate.kinds import GATEWAY
 from headgate.resources.decode import check
@@ -79,6 +79,51 @@ def test_objects_outside_the_published_limits_are_rejected(obj: dict[str, Any], 
 )
 def test_listed_deviations_are_accepted(obj: dict[str, Any]) -> None:
     assert check(obj).causes == ()
+
+
+def trusting(**validation: Any) -> Object:
+    return external_backend(
+        "out", "a.example", tls={"mode": "ServerOnly", "validation": {"hostname": "a.example", **validation}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "words"),
+    [
+        (
+            filtering_route({"type": "CORS", "cors": {"allowOrigins": ["https://a.example/"]}}),
+            "filters[0].cors.allowOrigins[0]",
+            "'https://a.example/' is not an origin; write for example https://shop.example,",
+        ),
+        (
+            filtering_route(
+                {
+                    "type": "ExternalAuth",
+                    "externalAuth": {
+                        "protocol": "HTTP",
+                        "backendRef": {"name": "auth", "port": 80},
+                        "http": {"path": "/a b"},
+                    },
+                }
+            ),
+            ".externalAuth.http.path",
+            "'/a b' is not the path of a URL;",
+        ),
+        (listening_gateway(protocol="a b"), "spec.listeners[0].protocol", "'a b' is not a protocol; write HTTP,"),
+        (trusting(wellKnownCACertificates="All"), ".wellKnownCACertificates", "write System"),
+        (
+            trusting(wellKnownCACertificates="System", subjectAltNames=[{"type": "URI", "uri": "web"}]),
+            ".subjectAltNames[0].uri",
+            "'web' is not a URI; write for example spiffe://",
+        ),
+    ],
+    ids=["origin", "path", "protocol", "CAs", "URI"],
+)
+def test_a_text_with_a_mistake_has_a_message_without_the_published_pattern(obj: Object, field: str, words: str) -> None:
+    (cause,) = check(obj).causes
+    assert cause.field.endswith(field)
+    assert words in cause.message
+    assert "^" not in cause.message
 
 
 def test_lists_are_merged_by_their_published_keys() -> None:

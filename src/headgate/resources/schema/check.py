@@ -285,6 +285,21 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
 }
 """Grammars by the `pattern` of published schemas; their messages are plainer than a regular expression."""
 
+_MEANINGS: Mapping[str, str] = {
+    r"(^\*$)|(^(http(s)?):\/\/(((\*\.)?([a-zA-Z0-9\-]+\.)*[a-zA-Z0-9-]+|\*)(:([0-9]{1,5}))?)$)": (
+        "an origin; write for example https://shop.example, https://*.shop.example or *, without a path"
+    ),
+    r"^(([^:/?#]+):)(//([^/?#]*))([^?#]*)(\?([^#]*))?(#(.*))?": "a URI; write for example spiffe://cluster.local/ns/shop/sa/web",
+    rf"^(System|({_NAMES}/([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]))$": "a set of CA certificates; write System",
+    rf"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|{_NAMES}\/[A-Za-z0-9]+$": (
+        "a protocol; write HTTP, HTTPS, TLS, TCP or UDP, or a domain, a slash and a name"
+    ),
+    r"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$": (
+        "the path of a URL; escape other characters than ASCII letters, digits and -/._~!$&'()*+,;=:@ as %20"
+    ),
+}
+"""What else the `pattern` of a published schema accepts, for messages about a text that does not match it."""
+
 
 def _grammar_fault(text: str, schema: Schema) -> str:
     """Return why a text violates the `format` or `pattern` of its schema; empty if it does not."""
@@ -292,4 +307,7 @@ def _grammar_fault(text: str, schema: Schema) -> str:
     grammar = FORMATS.get(schema.get("format", "")) or PATTERNS.get(pattern)
     if grammar:
         return grammar(text)
-    return "" if not pattern or regexes.search(pattern, text) else f"{text!r} does not match {pattern}"
+    if not pattern or regexes.search(pattern, text):
+        return ""
+    meaning = _MEANINGS.get(pattern)
+    return f"{text!r} is not {meaning}" if meaning else f"{text!r} does not match {pattern}"
