@@ -6,11 +6,21 @@ from functools import cached_property
 
 from headgate.compiler.references import external_service, group_key
 from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import GATEWAY, SPECS
 from headgate.model.routing import Route
 from headgate.plan.access import AccessChange
 from headgate.plan.traffic import RequestClass
 from headgate.plan.world import Origin, World
+from headgate.resources.gateway_api.backend_tls_policy import BackendTLSPolicy
+from headgate.resources.gateway_api.backend_traffic_policy import XBackendTrafficPolicy
+from headgate.resources.gateway_api.grpc_route import GRPCRoute
+from headgate.resources.gateway_api.http_route import HTTPRoute
+from headgate.resources.gateway_api.listener_set import ListenerSet
+from headgate.resources.gateway_api.reference_grant import ReferenceGrant
+from headgate.resources.gateway_api.tcp_route import GatewayTCPRoute
+from headgate.resources.gateway_api.tls_route import TLSRoute
+from headgate.resources.gateway_api.udp_route import GatewayUDPRoute
 from headgate.resources.meta import Key
 from headgate.resources.registry import BACKEND, ENDPOINT_SLICE, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT, WORKLOADS
 
@@ -20,7 +30,8 @@ _OF_BACKENDS = frozenset(kind.kind for kind in (BACKEND, SERVICE, ENDPOINT_SLICE
 def route_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
     """Yield the changed objects that define the routes of a class.
 
-    Without any, yield the routes of other server names or of other requests, the changed objects of the backends, or the Gateway.
+    Without any, yield the routes of other server names or of other requests, the changed backends, policies,
+    ReferenceGrants and ListenerSets, the Gateway, or the only changed object.
     """
     fields: dict[Key, str] = {}
     for route in (request_class.new_route, request_class.old_route):
@@ -50,20 +61,71 @@ def _defining(route: Route) -> Iterator[tuple[Key, str]]:
 
 def _backend_causes(request_class: RequestClass, world: World) -> Iterator[Origin]:
     entry = request_class.entry
-    routes = [route for route in (request_class.old_route, request_class.new_route) if route]
-    services = {ref.service for route in routes for ref in route.callees} | {entry.name}
-    names = {
-        key: external_service(key) if key.kind == BACKEND.kind else f"{key.namespace}/{key.name}"
-        for key in sorted(world.changed)
-        if key.kind in _OF_BACKENDS
-    }
-    causes = dict.fromkeys(
-        world.cause(key, "spec")
-        for key, name in names.items()
-        if any(name == service or name.startswith(f"{service}-") for service in services)
-    )
+    near = (*_backends(request_class, world), *_policies(request_class, world), *_of_attachment(request_class, world))
     at = Key(GATEWAY, entry.kind, *entry.name.split("/"))
-    yield from causes or ([world.cause(at, "spec")] if at in world.changed else [])
+    changed = {world.makers.get(key, key) for key in world.changed}
+    alone = list(changed) if len(changed) == 1 else []
+    causes = [key for key in near if key in world.changed] or [key for key in (at,) if key in world.changed] or alone
+    yield from dict.fromkeys(world.cause(key, "spec") for key in causes)
+
+
+def _backends(request_class: RequestClass, world: World) -> Iterator[Key]:
+    called = {name for route in _routes(request_class) for name in _called(route)} | {request_class.entry.name}
+    for key in sorted(world.changed):
+        if key.kind in _OF_BACKENDS:
+            name = external_service(key) if key.kind == BACKEND.kind else f"{key.namespace}/{key.name}"
+            if any(name == service or name.startswith(f"{service}-") for service in called):
+                yield key
+
+
+def _policies(request_class: RequestClass, world: World) -> Iterator[Key]:
+    """Yield the policies of the called Services, and the ConfigMaps and Secrets with the authorities of their servers."""
+    targets = [target for route in _routes(request_class) for target in route.split.targets]
+    services = {name for target in targets for name in (target.root, *target.policy_roots)}
+    services |= {name for route in _routes(request_class) for name in _called(route)}
+    for snapshot in world.snapshots or ():
+        services |= {name for route in _routes(request_class) for name in _written(route, snapshot)}
+        for key, traffic in snapshot.of(XBackendTrafficPolicy):
+            if any(f"{key.namespace}/{target.name}" in services for target in traffic.spec.target_refs):
+                yield key
+        for key, tls in snapshot.of(BackendTLSPolicy):
+            if any(f"{key.namespace}/{target.name}" in services for target in tls.spec.target_refs):
+                references = tls.spec.validation.ca_certificate_refs
+                yield from (key, *(Key(ref.group, ref.kind, key.namespace, ref.name) for ref in references))
+
+
+def _of_attachment(request_class: RequestClass, world: World) -> Iterator[Key]:
+    """Yield the ReferenceGrants for new or lost backends, and the ListenerSets of the Gateway if another route decides."""
+    old, new = request_class.old_route, request_class.new_route
+    called = (set(_called(route)) if route else set() for route in (old, new))
+    namespaces = {name.partition("/")[0] for name in set.symmetric_difference(*called)}
+    kept = old is not None and new is not None and (old.origin, old.name) == (new.origin, new.name)
+    for snapshot in world.snapshots or ():
+        yield from (key for key, _ in snapshot.of(ReferenceGrant) if kept and key.namespace in namespaces)
+        for key, listeners in snapshot.of(ListenerSet):
+            at = listeners.gateway
+            if not kept and (at.kind, f"{at.namespace}/{at.name}") == (
+                request_class.entry.kind,
+                request_class.entry.name,
+            ):
+                yield key
+
+
+def _routes(request_class: RequestClass) -> Iterator[Route]:
+    yield from (route for route in (request_class.old_route, request_class.new_route) if route)
+
+
+def _called(route: Route) -> Iterator[str]:
+    yield from (ref.service for ref in route.callees)
+
+
+def _written(route: Route, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the backends of a rule as its object names them, which the route lacks while they can't be called."""
+    written = snapshot.objects.get(route.origin) if route.origin else None
+    if route.origin and isinstance(written, (HTTPRoute, GRPCRoute, GatewayTCPRoute, TLSRoute, GatewayUDPRoute)):
+        rules, index = written.spec.rules, int(route.name)
+        for ref in rules[index].backend_refs if index < len(rules) else ():
+            yield f"{ref.namespace or route.origin.namespace}/{ref.name}"
 
 
 class AccessCauses:

@@ -21,6 +21,7 @@ from headgate.plan.treatment import MirrorShare, ReceivedShare, Treatment
 
 ALL_REQUESTS, OTHER_REQUESTS, OTHER_NAMES = "all requests", "all other requests", "all other server names"
 _SCHEMES = {False: "http", True: "https"}
+_DEFAULT_PORTS = {False: 80, True: 443}
 
 
 def requests_words(match: Conjunction) -> str:
@@ -82,6 +83,8 @@ def example_command(entry: Entry, request: Request, caller: str = "", *, secure:
     if entry.transport == "UDP":
         host, colon, _ = request.authority.partition(":")
         return " ".join([f"headgate explain udp://{host}{colon or ':'}{entry.port}", *options])
+    if entry.kind == "Gateway" and ":" not in authority and entry.port != _DEFAULT_PORTS[secure]:
+        authority = f"{authority}:{entry.port}"
     url = f"{_SCHEMES[secure]}://{authority}{request.target}"
     method = "" if request.method == "GET" else f"{request.method} "
     return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])
