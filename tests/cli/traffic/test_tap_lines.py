@@ -43,6 +43,15 @@ def test_a_failure_that_a_server_behind_a_proxy_sent_leads_to_the_flag(failed: d
         (event(503, "UH", details="no_healthy_upstream", destination=peer(service="shop/web", port=8080)), ROUTE),
         (event(503, secured=False), ROUTE),
         (event(403, access={"allowed": False, "object": None, "rule": ""}), "denied by the access rules of the server"),
+        (event(401, "UAEX", details="ext_authz_denied"), "denied by the authorization server (ExternalAuth)"),
+        (
+            event(403, "UAEX", details="ext_authz_denied", access={"allowed": False, "object": None, "rule": ""}),
+            "denied by the access rules of the authorization server",
+        ),
+        (
+            event(403, "UAEX", details="ext_authz_error"),
+            "denied, as the authorization server (ExternalAuth) made no decision",
+        ),
     ],
 )
 def test_other_lines_have_the_whole_cause_or_no_proxy_that_knows_it(other: dict[str, Any], ending: str) -> None:

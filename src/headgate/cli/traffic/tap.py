@@ -21,6 +21,8 @@ _BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.wor
 _FAILED = 500
 _FROM_SERVER = "via_upstream"
 """Envoy's details of a response that another server sent, which may be the server's proxy."""
+_NOT_AUTHORIZED, _UNDECIDED = "ext_authz_denied", "ext_authz_error"
+"""Envoy's details of a request that an authorization server denied, and of one about which it made no decision."""
 _ACCOUNT = "/sa/"
 
 What = Annotated[
@@ -153,9 +155,7 @@ def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
     if event["side"] == "Client":
         chosen = _named(route) if route else "the Service itself (no route)"
-        return f"route: {chosen}" + (
-            f"; {_denial(access)} by the access rules of the server" if access else _where_to_look(event)
-        )
+        return f"route: {chosen}{_refusal(event)}"
     if not access["allowed"]:
         return f"denied: {access.get('message') or 'no access rule allows it'}"  # absent in events of older headgates
     if access.get("wouldDeny"):  # absent in events of older headgates, as `audited`
@@ -166,6 +166,19 @@ def _decision(event: Mapping[str, Any]) -> str:
         if access["object"]
         else "allowed: no TrafficTarget or XAuthorizationPolicy selects the workload"
     )
+
+
+def _refusal(event: Mapping[str, Any]) -> str:
+    """Return what refused a request of a client's proxy; for other failures, where to look."""
+    access, details = event["access"], event["response"].get("details")
+    server = "authorization server" if details == _NOT_AUTHORIZED else "server"
+    if access:
+        return f"; {_denial(access)} by the access rules of the {server}"
+    if details == _NOT_AUTHORIZED:
+        return f"; denied by the {server} (ExternalAuth)"
+    if details == _UNDECIDED:
+        return "; denied, as the authorization server (ExternalAuth) made no decision"
+    return _where_to_look(event)
 
 
 def _where_to_look(event: Mapping[str, Any]) -> str:
