@@ -157,6 +157,21 @@ def test_a_selected_pod_uses_mutual_tls_so_that_callers_prove_their_identity():
     assert modes["other"].tls_mode is TlsMode.PLAIN
 
 
+def test_an_identity_that_no_pod_has_is_reported_as_a_missing_service_account_is():
+    """An ID with a typing mistake allows nobody, and nothing else would say so."""
+    ids = [
+        "spiffe://cluster.local/ns/default/sa/web",
+        "spiffe://cluster.local/ns/shop/sa/gone",
+        "spiffe://cluster.local/ns/headgate-system/sa/gateway",
+        "spiffe://cluster.local/service/web",
+    ]
+    result = compiled(*MESH, authorization_policy("p", APP, caller_rule(*ids)))
+    assert sorted((finding.reason.value, finding.field) for finding in result.report.findings) == [
+        ("NoCallers", "spec.rules[0].sources[1].spiffe"),
+        ("NoCallers", "spec.rules[0].sources[3].spiffe"),
+    ]
+
+
 def test_a_source_without_pods_and_a_port_without_a_service_are_reported():
     rules = caller_rule("web", "gone", "gone/*", "headgate-system/gateway", ports=[8080, 9090])
     result = compiled(*MESH, authorization_policy("p", APP, rules))

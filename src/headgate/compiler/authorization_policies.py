@@ -8,7 +8,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot, selected_pods
 from headgate.compiler.workloads import expected
 from headgate.model.access import ANY_CALLER, ConnectionRule, Grant, RequestRule
-from headgate.model.identities import is_gateway, spiffe_id
+from headgate.model.identities import is_gateway, parse_id, spiffe_id
 from headgate.model.requests import ANY
 from headgate.model.routing import Workload
 from headgate.resources.audit_mode import AUDIT, MODE
@@ -102,6 +102,10 @@ class AuthorizationPolicies:
             return
         domain, identity = self._settings.trust_domain, source.spiffe or ""
         if identity.startswith(f"spiffe://{domain}/"):
+            named = parse_id(identity)
+            if named is None or not self._has_pods(named.namespace, named.name):
+                message = f"no pod has the identity {identity}, so the source allows no caller yet; correct the ID, or wait for the pods"
+                self._add_finding(key, Reason.NO_CALLERS, f"{field}.spiffe", message)
             yield identity
             return
         message = (
