@@ -1,7 +1,7 @@
 """`headgate explain --from`: authorization, mutual TLS, and remedies (R67 to R76, D15, D21)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ from tests.make.objects import (
     authorization_policy,
     backed_service,
     caller_rule,
+    gateway,
     http_rule,
+    listener,
     meshed_pod,
     obj,
     pod,
+    route,
+    rule,
     smi_tcp_route,
     split,
     tcp_rule,
@@ -516,3 +520,45 @@ async def test_access_on_a_cluster_without_a_gateway_is_explained_for_a_named_ca
     await served.store.create(obj("Namespace", "headgate-system", namespace=""))
     await served.store.create(pod("edge-1", "10.1.0.9", **proxy))
     assert "Caller     the gateway, spiffe://" in (await served.run(*command)).out
+
+
+@pytest.mark.parametrize(
+    ("callers", "code", "allowed"), [((), 1, False), ((account_ref("gateway", "headgate-system"),), 0, True)]
+)
+def test_a_rule_passes_no_request_while_the_pods_of_its_authorization_server_deny_the_call(
+    explain: Callable[..., Any], callers: Sequence[Any], code: int, allowed: bool
+) -> None:
+    """The proxy calls the server with its own identity; a denied call makes the request 403, whatever the backends allow."""
+    server = {"protocol": "HTTP", "backendRef": {"name": "web", "port": 8080}, "http": {"path": "check"}}
+    guarded = rule({"open": 1}, filters=[{"type": "ExternalAuth", "externalAuth": server}])
+    match = {"name": "check", "methods": ["GET"], "pathRegex": "/check/version$"}
+    objects = world(
+        obj("HTTPRouteGroup", "asked", spec={"matches": [match]}),
+        traffic_target("access", "sa-1", callers, [http_rule("asked")]),
+        *backed_service("open", ("open", "10.1.0.7")),
+        gateway("edge", listener(80)),
+        route("guarded", guarded, parents=[{"name": "edge"}]),
+    )
+    explained = explain(objects, "", "--via", "gateway/edge", url="http://web.example/version")
+    asked = explained["authorizationServer"]
+    assert (asked["service"], asked["port"], [each["allowed"] for each in asked["arrivals"]]) == (
+        "default/web",
+        8080,
+        [allowed],
+    )
+    assert (explained["code"], arrival(explained)["allowed"]) == (code, True)
+
+
+def test_the_text_names_an_authorization_server_that_denies_the_call(run: Run, tmp_path: Path) -> None:
+    server = {"protocol": "GRPC", "backendRef": {"name": "web", "port": 8080}, "grpc": {}}
+    guarded = rule({"open": 1}, filters=[{"type": "ExternalAuth", "externalAuth": server}])
+    objects = world(
+        traffic_target("access", "sa-1", ["sa-2"], RULES),
+        LOOK,
+        *backed_service("open", ("open", "10.1.0.7")),
+        gateway("edge", listener(80)),
+        route("guarded", guarded, parents=[{"name": "edge"}]),
+    )
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    ended = run("explain", "http://web.example/", "--via", "gateway/edge", "-f", "all.yaml")
+    assert "denied     calls of the authorization server default/web:8080, by mutual TLS" in ended.out

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headgate.model.applied_filters import backend_request
+from headgate.model.applied_filters import authorization_request, backend_request
 from headgate.model.requests import NO_FILTERS, Filters, HeaderEdit, Match, Path, PathEdit, Request, Rewrite
-from headgate.model.routing import Route, Split
+from headgate.model.routing import ExternalAuth, PortRef, Route, Split
 
 
 def arrived(target="/old/x?q=1", prefix="/old", *, edit=None, share=NO_FILTERS, headers=(), **filters):
@@ -40,3 +40,21 @@ def test_filters_of_a_share_apply_after_those_of_the_route():
     share = Filters(rewrite=Rewrite(hostname="v2.example"), request=HeaderEdit(set=(("a", "share"),)))
     found = arrived(share=share, request=HeaderEdit(set=(("a", "route"), ("host", "v1.example"))))
     assert (found.authority, found.headers) == ("v2.example", (("a", "share"),))
+
+
+@pytest.mark.parametrize(
+    ("server", "asked"),
+    [
+        (
+            {"protocol": "HTTP", "path": "check", "headers": ("x-user",)},
+            ("PUT", "/check/a?q=1", ("Authorization", "x-user")),
+        ),
+        ({"protocol": "HTTP"}, ("PUT", "/a?q=1", ("Authorization",))),
+        ({"protocol": "GRPC"}, ("POST", "/envoy.service.auth.v3.Authorization/Check", ())),
+    ],
+)
+def test_an_authorization_server_is_asked_by_a_request_of_its_own(server, asked):
+    headers = (("Authorization", "token"), ("x-user", "a"), ("x-other", "b"))
+    request = Request(method="PUT", authority="a.example", target="/a?q=1", headers=headers)
+    sent = authorization_request(ExternalAuth(ref=PortRef("default/auth", 9000), **server), request)
+    assert (sent.method, sent.target, tuple(name for name, _ in sent.headers)) == asked

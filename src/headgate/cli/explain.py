@@ -26,6 +26,7 @@ from headgate.resources.explanations import (
     MUTUAL_TLS,
     PLAINTEXT,
     Arrival,
+    AuthorizationServer,
     Copy,
     ExplainedBackend,
     ExplanationStatus,
@@ -159,7 +160,9 @@ def explain_(
         note(f"with the objects of revision {at}; {NOT_RECORDED}")
     status = answer_of(explanation)
     answer(explanation, output, lambda: show(explanation.spec.method, status))
-    if all(backend.status_code >= ERROR_STATUSES or backend.is_denied for backend in status.backends):
+    server = status.authorization_server
+    failed = all(backend.status_code >= ERROR_STATUSES or backend.is_denied for backend in status.backends)
+    if failed or (server and server.is_denied):
         raise typer.Exit(EXIT_FAILURE)
 
 
@@ -298,16 +301,19 @@ def _sanitizing(sanitizing: Sanitizing | None) -> Iterator[str]:
 def _at_pods(explanation: ExplanationStatus) -> Iterator[str]:
     """Yield lines about how the request reaches the pods of each backend, and whether they allow it.
 
-    A mirror is included only if one of its pods denies the mirrored request.
+    A mirror and an authorization server are included only if one of their pods denies what proxies send to them.
     """
     for backend in explanation.backends:
         yield from _arrivals(backend, "")
     for copy in explanation.mirrors:
         if not all(arrival.allowed for arrival in copy.arrivals):
             yield from _arrivals(copy, "copies to ")
+    server = explanation.authorization_server
+    if server and not all(arrival.allowed for arrival in server.arrivals):
+        yield from _arrivals(server, "calls of the authorization server ")
 
 
-def _arrivals(at: ExplainedBackend | Copy, what: str) -> Iterator[str]:
+def _arrivals(at: ExplainedBackend | Copy | AuthorizationServer, what: str) -> Iterator[str]:
     """Yield lines about the pods of a Service port, as `_at_pods` does; pods with the same result share an entry.
 
     `what` is the text before the name of the Service or pod, such as `copies to `.

@@ -11,14 +11,15 @@ from headgate.compiler.access_remedies import DeniedRequest, Remedy, remedy
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.unenforced import cause_at
+from headgate.model.applied_filters import authorization_request
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.authorization import Authorization, authorize, port_of, protocol_at
 from headgate.model.edge_tls import BackendTls, backend_words
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.model.requests import Request
-from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
+from headgate.model.routing import Endpoint, PortRef, Protocol, Route, Workload
 from headgate.resources.core.pod_metadata import EXCLUDED_PORTS, EXTERNAL, INJECT, PROCESS, STOP_PROCESS
-from headgate.resources.explanations import MUTUAL_TLS, NO_CALLER, PLAINTEXT, TLS, Arrival
+from headgate.resources.explanations import MUTUAL_TLS, NO_CALLER, PLAINTEXT, TLS, Arrival, AuthorizationServer
 from headgate.resources.meta import Key, Value
 
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
@@ -121,6 +122,13 @@ class Arrivals:
             return ()  # access depends on the caller
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
         return tuple(self._arrival(endpoint, ref, request, tls) for endpoint in ready if only in (None, endpoint))
+
+    def at_authorization_server(self, route: Route | None, request: Request) -> AuthorizationServer | None:
+        """Return how a proxy's call about a request arrives at the authorization server of its route; None without one."""
+        if route is None or (auth := route.external_auth) is None:
+            return None
+        arrived = self.at(auth.ref, authorization_request(auth, request), tls=auth.tls)
+        return AuthorizationServer(service=auth.ref.service, port=auth.ref.port, arrivals=arrived)
 
     @cached_property
     def _workloads(self) -> Mapping[str, Workload]:

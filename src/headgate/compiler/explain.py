@@ -109,6 +109,7 @@ def explain(
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
+        authorization_server=None if is_preflight else arrivals.at_authorization_server(route, seen),
         filter_messages=tuple(_cors_words(route) if is_preflight else _route_filters(route)) if route else (),
         location=redirect_location(seen, route, route.redirect, scheme, place.port)
         if route and route.redirect and place and not is_preflight

@@ -7,9 +7,10 @@ from msgspec import structs
 
 from headgate.model.host_names import without_port
 from headgate.model.requests import Filters, HeaderEdit, Headers, Path, PathEdit, Redirect, Request
-from headgate.model.routing import Route
+from headgate.model.routing import ExternalAuth, Route
 
-_HOST = "host"
+_HOST, _AUTHORIZATION = "host", "authorization"
+_CHECK = "/envoy.service.auth.v3.Authorization/Check"
 DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -18,6 +19,18 @@ def backend_request(request: Request, route: Route, share: Filters) -> Request:
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request
+
+
+def authorization_request(auth: ExternalAuth, request: Request) -> Request:
+    """Return the request by which a proxy asks an authorization server about a request (GEP-1494)."""
+    if auth.protocol == "GRPC":
+        return Request(method="POST", authority="authorization", target=_CHECK, version="2")
+    named = {_AUTHORIZATION, *auth.headers}
+    return structs.replace(
+        request,
+        target=f"/{auth.path}{request.target}" if auth.path else request.target,
+        headers=tuple(header for header in request.headers if header[0].lower() in named),
+    )
 
 
 def redirect_location(request: Request, route: Route, redirect: Redirect, scheme: str, port: int) -> str:

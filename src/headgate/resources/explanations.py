@@ -142,6 +142,19 @@ class Copy(Answer, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...]
 
 
+class AuthorizationServer(Answer, frozen=True, kw_only=True):
+    """The server that must allow the request first (ExternalAuth), and how the calls of the caller's proxy arrive at its pods."""
+
+    service: str
+    port: int
+    arrivals: tuple[Arrival, ...]
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether every endpoint denies the call, so that no request passes."""
+        return bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
+
+
 class ChosenMatch(Answer, frozen=True, kw_only=True):
     """A match of a split that requests of a route fit."""
 
@@ -274,6 +287,7 @@ class ExplanationStatus(Answer, frozen=True, kw_only=True):
     backends: tuple[ExplainedBackend, ...]
     left_out: tuple[LeftOutBackend, ...] = ()
     mirrors: tuple[Copy, ...]
+    authorization_server: AuthorizationServer | None = None
     filter_messages: tuple[str, ...]
     location: str
     stickiness: Stickiness | None

@@ -29,6 +29,7 @@ export function Decision({ status }) {
       <h2>The backends</h2>
       ${status.backends.map((backend) => html`<${Backend} backend=${backend} verb="gets" />`)}
       ${status.mirrors.map((mirror) => html`<${Backend} backend=${mirror} verb="gets copies of" />`)}
+      ${status.authorizationServer ? html`<${Permission} server=${status.authorizationServer} />` : null}
       ${status.fallbackMessage ? html`<p class="quiet">Without a backend: ${status.fallbackMessage}</p>` : null}
       <${Messages} messages=${status.unreadyMessages ?? []} />
     </li>
@@ -130,6 +131,14 @@ function Backend({ backend, verb }) {
     </p>
     <meter min="0" max="1" value=${share.numerator / (share.denominator || 1)} aria-hidden="true"></meter>
     <${Messages} messages=${[message, ...filterMessages]} />
+    ${alike(arrivals).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
+  </div>`;
+}
+
+/** @param {{server: {service: string, port: number, arrivals: Arrival[]}}} properties */
+function Permission({ server: { service, port, arrivals } }) {
+  return html`<div class="backend">
+    <p><strong>${service}:${port}</strong> must allow the request first; the proxy calls it</p>
     ${alike(arrivals).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
   </div>`;
 }
