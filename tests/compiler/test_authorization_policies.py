@@ -158,7 +158,7 @@ def test_a_selected_pod_uses_mutual_tls_so_that_callers_prove_their_identity():
 
 
 def test_an_identity_that_no_pod_has_is_reported_as_a_missing_service_account_is():
-    """An ID with a typing mistake allows nobody, and nothing else would say so."""
+    """An ID with a typing mistake allows no caller, and nothing else reports it."""
     ids = [
         "spiffe://cluster.local/ns/default/sa/web",
         "spiffe://cluster.local/ns/shop/sa/gone",

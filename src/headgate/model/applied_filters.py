@@ -22,7 +22,7 @@ def backend_request(request: Request, route: Route, share: Filters) -> Request:
 
 
 def authorization_request(auth: ExternalAuth, request: Request) -> Request:
-    """Return the request by which a proxy asks an authorization server about a request (GEP-1494)."""
+    """Return the request that a proxy sends to an authorization server to decide about a request (GEP-1494)."""
     if auth.protocol == "GRPC":
         return Request(method="POST", authority="authorization", target=_CHECK, version="2")
     named = {_AUTHORIZATION, *auth.headers}
