@@ -29,6 +29,7 @@ GATEWAY_API, CLUSTER = TESTS / "e2e/gateway_api", TESTS / "pods/test_conformance
 REPORT = re.compile(
     r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
 )
+_NOT_RUN = re.compile(r"pytest\.mark\.(skip|xfail)\b")
 LISTS = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 """The release's profiles with their core features, all features, and all tests of the suite with the features that each needs."""
 COMPARED = "2026-11-29"
@@ -84,8 +85,13 @@ def with_pods(found: Mapping[Path, ast.Module]) -> Mapping[Path, ast.Module]:
 
 
 def _names_in_markers(module: ast.Module) -> Iterator[str]:
+    """Yield the names in the markers of tests that run: neither those of other functions, nor of skipped tests."""
     for node in ast.walk(module):
-        for decorator in getattr(node, "decorator_list", ()):
+        decorators = getattr(node, "decorator_list", ())
+        is_test = str(getattr(node, "name", "")).startswith("test_")
+        if not is_test or any(_NOT_RUN.match(ast.unparse(decorator)) for decorator in decorators):
+            continue
+        for decorator in decorators:
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.conformance":
                 yield from (ast.literal_eval(argument) for argument in decorator.args)
 
