@@ -5,6 +5,7 @@ from tests.differential import edge
 from tests.differential.routing_comparison import check, placed
 from tests.differential.routing_expectation import expected
 from tests.differential.worlds import Sent
+from tests.draws import TIMES
 from tests.make.objects import (
     Object,
     endpoint,
@@ -222,3 +223,17 @@ def test_a_proxy_calls_a_server_over_tls_with_the_tls_of_the_client_inside(lab):
     asked = sent()._replace(port=edge.NAMED, server_name="a.default")
     assert expected(mesh, asked, name_of=lab.member, draws=lab.draws).shares.keys() == {"member 1"}
     check(lab, mesh, asked)
+
+
+@pytest.mark.parametrize(
+    "lines", [["firefox", "side=1"], ["a=b", "side=1"], ["side=1", "a=b"], ["side=", "a=b"], ["a=b; side=1"]]
+)
+def test_the_cookie_of_a_user_may_be_in_any_cookie_header(lab, lines):
+    objects = [
+        split("a", {"b": 1, "c": 1}, name="s", annotations={"headgate.dev/sticky": "cookie:side"}),
+        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("abc", 1)),
+        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
+    ]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    for _ in range(TIMES):  # a wrong proxy would draw a backend each time
+        check(lab, mesh, sent()._replace(headers=tuple(("cookie", line) for line in lines)))

@@ -28,8 +28,8 @@ def carrying(session: PersistentSession) -> Header:
 
 
 def with_cookie(name: str) -> Header:
-    """Return the condition on requests that have a cookie with a value."""
-    return Header(name="cookie", text=Text(value=rf'(?:.*;\s*)?{re.escape(name)}="?[^;"]+.*', regex=True))
+    """Return the condition on requests that have a cookie with a value. Proxies join several Cookie headers with commas."""
+    return Header(name="cookie", text=Text(value=rf'(?:.*[;,]\s*)?{re.escape(name)}="?[^;,"]+.*', regex=True))
 
 
 def cookie_path(matched: Path | None) -> str:
