@@ -237,3 +237,15 @@ def test_the_cookie_of_a_user_may_be_in_any_cookie_header(lab, lines):
     mesh = lab.serve({key_of(written): written for written in objects}).mesh
     for _ in range(TIMES):  # a wrong proxy would draw a backend each time
         check(lab, mesh, sent()._replace(headers=tuple(("cookie", line) for line in lines)))
+
+
+def test_a_user_is_known_by_its_address_in_tunnels_too(lab):
+    objects = [
+        split("a", {"b": 1, "c": 1}, name="s", annotations={"headgate.dev/sticky": "source"}),
+        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("abc", 1)),
+        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
+    ]
+    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    for via, tunnel in (("address", ""), ("proxy", ""), ("tunnel", "a.default:8080")):
+        for _ in range(TIMES):
+            check(lab, mesh, sent()._replace(via=via, authority="a.default:8080", tunnel=tunnel))

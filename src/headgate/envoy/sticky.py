@@ -12,6 +12,7 @@ from msgspec import structs
 from headgate.envoy import pb
 from headgate.envoy.filter_state import USER_KEY, enable
 from headgate.envoy.planned_routes import PlannedRoute
+from headgate.envoy.tunnels import SOURCE_KEY
 from headgate.model.routing import Sticky
 from headgate.model.sessions import with_cookie
 
@@ -31,7 +32,7 @@ def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
 def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:
     """Yield the hash policies of a route; none without sticky users.
 
-    A request without the hashed value goes to a random backend.
+    A request without the hashed value goes to a random backend. In a tunnel, only filter state has the client's address.
     """
     policy, sticky = pb.RouteAction.HashPolicy, planned.sticky
     if sticky is None:
@@ -39,6 +40,7 @@ def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:
     if sticky.kind == "header":
         yield policy(header=policy.Header(header_name=sticky.name))
     elif sticky.kind == "source":
+        yield policy(filter_state=policy.FilterState(key=SOURCE_KEY))
         yield policy(connection_properties=policy.ConnectionProperties(source_ip=True))
     elif planned.issues_cookie:
         yield policy(filter_state=policy.FilterState(key=USER_KEY))

@@ -1,4 +1,4 @@
-"""Pass the host of a tunnel (CONNECT) to the listener inside the proxy that routes the requests in it."""
+"""Pass the host of a tunnel (CONNECT) and its client's address to the listener in the proxy that routes the requests in it."""
 
 from headgate.envoy import pb
 from headgate.envoy.filter_state import value
@@ -10,6 +10,8 @@ HEADER = "x-headgate-tunnel"
 `.localhost`."""
 KEY = "headgate.tunnel"
 """The filter state of the host, and the name of the filter that writes it."""
+SOURCE_KEY = "headgate.source"
+"""The filter state of the client's address, which connections inside the proxy don't have."""
 
 
 def destination() -> pb.FilterStateValue:
@@ -19,7 +21,8 @@ def destination() -> pb.FilterStateValue:
 
 def destination_filter() -> pb.HttpFilter:
     """Return the filter that writes the filter state; it runs only on routes that enable it."""
-    written = pb.HttpSetFilterState(on_request_headers=[destination()])
+    source = value(SOURCE_KEY, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", shared=True)
+    written = pb.HttpSetFilterState(on_request_headers=[destination(), source])
     return pb.HttpFilter(name=KEY, typed_config=pb.pack(written), disabled=True)
 
 
