@@ -246,6 +246,6 @@ def test_a_user_is_known_by_its_address_in_tunnels_too(lab):
         *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
     ]
     mesh = lab.serve({key_of(written): written for written in objects}).mesh
-    for via, tunnel in (("address", ""), ("proxy", ""), ("tunnel", "a.default:8080")):
+    for via, tunnel in (("address", ""), ("proxy", ""), ("tunnel", "a.default:8080"), ("tunnel", "A.default:8080")):
         for _ in range(TIMES):
             check(lab, mesh, sent()._replace(via=via, authority="a.default:8080", tunnel=tunnel))

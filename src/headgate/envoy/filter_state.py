@@ -5,6 +5,7 @@ enable it, so a request that needs filter state must first match such a route.
 """
 
 import re
+from collections.abc import Sequence
 
 from headgate.envoy import pb
 from headgate.model.requests import Path
@@ -21,9 +22,9 @@ def state_filter() -> pb.HttpFilter:
     return pb.HttpFilter(name=FILTER, typed_config=pb.pack(state_writer()), disabled=True)
 
 
-def state_writer(more: pb.FilterStateValue | None = None) -> pb.HttpSetFilterState:
+def state_writer(more: Sequence[pb.FilterStateValue] = ()) -> pb.HttpSetFilterState:
     """Return the filter's configuration: write the filter state, then clear the route cache, to reselect the route."""
-    state = [value(USER_KEY, "%UNIQUE_ID%"), value(PATH_KEY, "%PATH(NQ)%"), *([more] if more else [])]
+    state = [value(USER_KEY, "%UNIQUE_ID%"), value(PATH_KEY, "%PATH(NQ)%"), *more]
     return pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
 
 

@@ -133,7 +133,7 @@ def proxy_listener(
     A short name means a Service of `namespace`. With `identity`, the proxy has only the Services that this identity may
     call. An unknown host then gets 403, so that clients cannot find out which Services exist.
     """
-    connection = _routed_by_host(_unknown(namespace, identity), tunnels.destination_filter())
+    connection = _routed_by_host(_unknown(namespace, identity), tunnels.state_filter())
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection, traces=traces)
 
@@ -311,7 +311,7 @@ def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb
     return _http(
         routes,
         local_reply_config=replies,
-        first=(*second_attempt(host=":authority", state=tunnels.destination()), *filters),
+        first=(*second_attempt(host=":authority", state=tunnels.state()), *filters),
     )
 
 

@@ -14,15 +14,17 @@ SOURCE_KEY = "headgate.source"
 """The filter state of the client's address, which connections inside the proxy don't have."""
 
 
-def destination() -> pb.FilterStateValue:
-    """Return the filter state. Its value can be hashed, as tunnels of one HTTP/2 connection may lead to several hosts."""
-    return value(KEY, "%REQ(:AUTHORITY)%", shared=True)
+def state() -> tuple[pb.FilterStateValue, ...]:
+    """Return the filter state of host and client. It can be hashed, as tunnels of one HTTP/2 connection may lead to several hosts."""
+    return (
+        value(KEY, "%REQ(:AUTHORITY)%", shared=True),
+        value(SOURCE_KEY, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", shared=True),
+    )
 
 
-def destination_filter() -> pb.HttpFilter:
+def state_filter() -> pb.HttpFilter:
     """Return the filter that writes the filter state; it runs only on routes that enable it."""
-    source = value(SOURCE_KEY, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", shared=True)
-    written = pb.HttpSetFilterState(on_request_headers=[destination(), source])
+    written = pb.HttpSetFilterState(on_request_headers=state())
     return pb.HttpFilter(name=KEY, typed_config=pb.pack(written), disabled=True)
 
 

@@ -9,6 +9,8 @@ need. A route that draws a backend (`draw`) gets no number, so Envoy draws one f
 number of the client does not count.
 """
 
+from collections.abc import Sequence
+
 from headgate.envoy import pb
 from headgate.envoy.draw import HEADER
 from headgate.envoy.filter_state import FILTER, state_writer
@@ -51,7 +53,7 @@ end
 _SAME, _AS_IN_DNS = "host", 'string.gsub(string.gsub(string.lower(host), "%.$", ""), "%.(:%d*)$", "%1")'
 
 
-def second_attempt(*, host: str = "", state: pb.FilterStateValue | None = None) -> tuple[pb.HttpFilter, ...]:
+def second_attempt(*, host: str = "", state: Sequence[pb.FilterStateValue] = ()) -> tuple[pb.HttpFilter, ...]:
     """Return the filters. If a header with a `host` selects a scope, letter case and a final dot of the host do not count.
 
     `state` is further filter state that the route may need.
@@ -68,7 +70,7 @@ def localhost_attempt(header: str) -> tuple[pb.HttpFilter, ...]:
     return _filters(_LUA_OF_LOCALHOST % (header, header, header))
 
 
-def _filters(code: str, state: pb.FilterStateValue | None = None) -> tuple[pb.HttpFilter, ...]:
+def _filters(code: str, state: Sequence[pb.FilterStateValue] = ()) -> tuple[pb.HttpFilter, ...]:
     lua = pb.Lua(default_source_code=pb.DataSource(inline_string=code), clear_route_cache=pb.BoolValue(value=False))
     return (
         pb.HttpFilter(name=_STATE, typed_config=pb.pack(state_writer(state))),
