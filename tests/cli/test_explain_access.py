@@ -21,6 +21,7 @@ from tests.make.objects import (
     pod,
     route,
     rule,
+    service,
     smi_tcp_route,
     split,
     tcp_rule,
@@ -562,3 +563,23 @@ def test_the_text_names_an_authorization_server_that_denies_the_call(run: Run, t
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     ended = run("explain", "http://web.example/", "--via", "gateway/edge", "-f", "all.yaml")
     assert "denied     calls of the authorization server default/web:8080, by mutual TLS" in ended.out
+
+
+def test_a_rule_passes_no_request_while_its_authorization_server_has_no_ready_endpoint(
+    run: Run, tmp_path: Path
+) -> None:
+    server = {"protocol": "GRPC", "backendRef": {"name": "judge", "port": 8080}, "grpc": {}}
+    guarded = rule({"open": 1}, filters=[{"type": "ExternalAuth", "externalAuth": server}])
+    objects = [
+        *backed_service("open", ("open", "10.1.0.7")),
+        service("judge", 8080),
+        gateway("edge", listener(80)),
+        route("guarded", guarded, parents=[{"name": "edge"}]),
+    ]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    ended = run("explain", "http://web.example/", "--via", "gateway/edge", "-f", "all.yaml")
+    assert ended.code == 1
+    assert (
+        "denied     by the proxy, because the authorization server default/judge:8080 has no ready endpoint"
+        in ended.out
+    )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from tests.differential.backends import refuses
 from tests.differential.lab import Objects
 from tests.differential.worlds import Sent, requests, worlds
 from tests.e2e.running_mesh import RunningMesh
@@ -23,6 +24,7 @@ from headgate.resources.decode import validate
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "3"))
 SAMPLES = ((20, 3), (2000, 6))  # number of requests, and the allowed deviation in sigmas (routing_comparison.SAMPLES)
 SERVED = 200
+FORBIDDEN = 403
 NOT_SENT = {"connection", "content-length", "transfer-encoding", "expect", "upgrade", "bad name"}
 KINDS = ("Service", "EndpointSlice", "TrafficSplit", "HTTPRouteGroup", "HTTPRoute", "ReferenceGrant")
 
@@ -83,7 +85,7 @@ def compare(running: RunningMembers, sent: Sent) -> None:
     url = f"http://{sent.authority}{sent.target}"
     headers = [word for name, value in sent.headers for word in ("-H", f"{name}: {value}")]
     code, said = ask(running, "explain", sent.method, url, *headers)
-    wanted = shares(said)
+    wanted = dict[Responder, Fraction]({FORBIDDEN: Fraction(1)}) if is_denied(said, sent) else shares(said)
     for number, sigmas in SAMPLES if len(wanted) > 1 else ((3, 0),):
         tried_code, tried = ask(running, "try", url, "-X", sent.method, "--number", str(number), *headers)
         if tried is None:
@@ -112,6 +114,14 @@ def ask(running: RunningMembers, *words: str) -> tuple[int, Any]:
     """Run a command with the running headgate; return its exit code and its JSON output (None if empty)."""
     done = CliRunner().invoke(app, [*words, "-o", "json", "--state", str(running.up.state)])
     return done.exit_code, json.loads(done.stdout) if done.stdout.startswith("{") else None
+
+
+def is_denied(said: Mapping[str, Any], sent: Sent) -> bool:
+    """Return whether the authorization server of a request's route denies it, or can't be reached."""
+    server = said["status"]["authorizationServer"]
+    if not server:
+        return False
+    return refuses(sent.headers) or not server["readyEndpoints"]
 
 
 def shares(said: Mapping[str, Any]) -> Mapping[Responder, Fraction]:

@@ -69,7 +69,10 @@ COMPATIBLE: tuple[tuple[str, str], ...] = (
         PROTOCOL,
         "The objects of a remedy are left out where a TrafficTarget would close open pods; readers accept explanations without them.",
     ),
-    (PROTOCOL, "An explanation has the arrivals at an authorization server, empty by default; readers ignore them."),
+    (
+        PROTOCOL,
+        "An explanation has the authorization server with its ready endpoints and arrivals, if there is one; readers ignore it.",
+    ),
 )
 """A part and a reason for each change since `CONTRACT` was raised that sidecars and revisions of the version before work with."""
 SPLIT, ROUTE = (Key("split.smi-spec.io", "TrafficSplit", "a", "s"), Key(GATEWAY_API, "HTTPRoute", "a", "r"))

@@ -311,6 +311,8 @@ def _at_pods(explanation: ExplanationStatus) -> Iterator[str]:
     server = explanation.authorization_server
     if server and not all(arrival.allowed for arrival in server.arrivals):
         yield from _arrivals(server, "calls of the authorization server ")
+    if server and not server.ready_endpoints:
+        yield f"{'denied':<10} by the proxy, because the authorization server {server.service}:{server.port} has no ready endpoint"
 
 
 def _arrivals(at: ExplainedBackend | Copy | AuthorizationServer, what: str) -> Iterator[str]:

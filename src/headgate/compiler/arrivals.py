@@ -120,15 +120,21 @@ class Arrivals:
         """
         if not self._caller.object and not self._caller.identity:
             return ()  # access depends on the caller
-        ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
+        ready = self._ready(ref)
         return tuple(self._arrival(endpoint, ref, request, tls) for endpoint in ready if only in (None, endpoint))
+
+    def _ready(self, ref: PortRef) -> tuple[Endpoint, ...]:
+        return next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
 
     def at_authorization_server(self, route: Route | None, request: Request) -> AuthorizationServer | None:
         """Return how a proxy's call about a request arrives at the authorization server of its route; None without one."""
         if route is None or (auth := route.external_auth) is None:
             return None
         arrived = self.at(auth.ref, authorization_request(auth, request), tls=auth.tls)
-        return AuthorizationServer(service=auth.ref.service, port=auth.ref.port, arrivals=arrived)
+        ready = len(self._ready(auth.ref))
+        return AuthorizationServer(
+            service=auth.ref.service, port=auth.ref.port, ready_endpoints=ready, arrivals=arrived
+        )
 
     @cached_property
     def _workloads(self) -> Mapping[str, Workload]:

@@ -16,6 +16,8 @@ UNREACHED_FLAGS = ("UH", _EXHAUSTED_FLAG, DROPPED_FLAG, "NC")
 successful retry."""
 NO_ROUTE_FLAG = "NR"
 _DISCONNECTED_FLAG = "DC"
+_UNPERMITTED_FLAG = "UAEX"
+"""The response flag of a request that an authorization server denied, or did not decide about (ExternalAuth)."""
 FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
@@ -24,7 +26,9 @@ _MARKS = DENIED_MARK + AUDITED_MARK
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 """Response flags of an incomplete response, unless the client disconnected (`DC`)."""
-FLAGS = INCOMPLETE_FLAGS.union(UNANSWERED_FLAGS, UNREACHED_FLAGS, (NO_ROUTE_FLAG, _DISCONNECTED_FLAG))
+FLAGS = INCOMPLETE_FLAGS.union(
+    UNANSWERED_FLAGS, UNREACHED_FLAGS, (NO_ROUTE_FLAG, _DISCONNECTED_FLAG, _UNPERMITTED_FLAG)
+)
 """All response flags that users see in metrics and in `kubectl traffic tap`."""
 
 

@@ -147,12 +147,14 @@ class AuthorizationServer(Answer, frozen=True, kw_only=True):
 
     service: str
     port: int
+    ready_endpoints: int
     arrivals: tuple[Arrival, ...]
 
     @property
     def is_denied(self) -> bool:
-        """Whether every endpoint denies the call, so that no request passes."""
-        return bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
+        """Whether no endpoint is ready, or every one denies the call, so that no request passes."""
+        denied = bool(self.arrivals) and not any(arrival.allowed for arrival in self.arrivals)
+        return denied or not self.ready_endpoints
 
 
 class ChosenMatch(Answer, frozen=True, kw_only=True):

@@ -152,7 +152,7 @@
  * @property {ExplainedRoute | null} route
  * @property {ExplainedBackend[]} backends
  * @property {ExplainedBackend[]} mirrors
- * @property {{service: string, port: number, arrivals: Arrival[]} | null} [authorizationServer] absent in responses of older headgates
+ * @property {{service: string, port: number, readyEndpoints: number, arrivals: Arrival[]} | null} [authorizationServer] absent in responses of older headgates
  * @property {string[]} filterMessages
  * @property {string} location
  * @property {{by: string, name: string, service: string, port: number, statusCode: number} | null} stickiness
