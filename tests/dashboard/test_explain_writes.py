@@ -205,9 +205,14 @@ async def test_the_scope_of_a_rule_can_not_change_while_it_is_written(opened: Op
 async def test_explain_shows_that_an_authorization_server_denies_the_call_about_a_request(opened: OpenPage) -> None:
     serve(opened.api)
     allowed, denied = (decision(**changes)["status"] for changes in (ALLOWED, {}))
-    server = {"service": "shop/auth", "port": 9000, "arrivals": denied["backends"][0]["arrivals"]}
+    server = {"service": "shop/auth", "port": 9000, "readyEndpoints": 1, "arrivals": denied["backends"][0]["arrivals"]}
     opened.api.objects[EXPLANATIONS] = {"status": allowed | {"authorizationServer": server}}
     await opened.open(EXPLAIN)
     permission = opened.page.locator(".backend", has_text="shop/auth:9000 must allow the request first")
     await expect(permission).to_contain_text("denied")
+    await expect(permission).not_to_contain_text("no ready endpoint")
     await expect(opened.page.locator(".backend", has_text="shop/website:8080")).not_to_contain_text("denied")
+    unready = server | {"readyEndpoints": 0, "arrivals": []}
+    opened.api.objects[EXPLANATIONS] = {"status": allowed | {"authorizationServer": unready}}
+    await opened.page.reload()
+    await expect(permission).to_contain_text("It has no ready endpoint, so the proxy denies every request.")

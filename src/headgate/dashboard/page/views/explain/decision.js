@@ -131,7 +131,6 @@ function Backend({ backend, verb }) {
     </p>
     <meter min="0" max="1" value=${share.numerator / (share.denominator || 1)} aria-hidden="true"></meter>
     <${Messages} messages=${[message, ...filterMessages]} />
-    ${readyEndpoints ? null : html`<p>It has no ready endpoint, so the proxy denies every request.</p>`}
     ${alike(arrivals).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
   </div>`;
 }
@@ -140,6 +139,7 @@ function Backend({ backend, verb }) {
 function Permission({ server: { service, port, readyEndpoints, arrivals } }) {
   return html`<div class="backend">
     <p><strong>${service}:${port}</strong> must allow the request first; the proxy calls it</p>
+    ${readyEndpoints ? null : html`<p>It has no ready endpoint, so the proxy denies every request.</p>`}
     ${alike(arrivals).map(([arrival, number]) => html`<${ArrivalLine} arrival=${arrival} number=${number} />`)}
   </div>`;
 }
