@@ -21,6 +21,7 @@ OF_CLIENTS = ("x-forwarded-for",)  # a Gateway adds the client's address
 NOTHING = {("content-length", "0"), ("transfer-encoding", "chunked")}  # proxies choose how they send an empty body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
 HOST = re.compile(r"(?<=://)[^/]*")
+FINAL_DOT = re.compile(r"\.(?=(?::\d+)?$)")
 WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
 
 
@@ -63,8 +64,8 @@ def misplaced_origin(wanted: ExpectedShares, tally: Tally) -> str:
 
 
 def _lowered(url: str) -> str:
-    """Return a URL with its host in lower case, because hosts are case-insensitive."""
-    return HOST.sub(lambda host: host[0].lower(), url)
+    """Return a URL with its host in lower case and without a final dot, because DNS ignores both."""
+    return HOST.sub(lambda host: FINAL_DOT.sub("", host[0].lower()), url)
 
 
 def _misplaced_location(decision: Decision, redirects: Iterable[Redirect], sent: Sent, head: Head) -> str:
