@@ -32,12 +32,19 @@ def strayed(lab: GatewayLab, mesh: Mesh, sent: Sent, wanted: ExpectedShares, hea
         expected_again = expected(mesh, again, name_of=lab.member, draws=lab.draws)
         stays = expected_again.decision and expected_again.decision.route == route
         where = address_of(mesh, again, lab)
-        if not token or not stays or where is None:  # the token may be a header that other rules match
-            continue
+        if not token or not stays or where is None or not _arrives(token, expected_again):
+            continue  # the token may be a header that other rules match, or that the client's Connection names
         tally = lab.send(where, head(again), AGAIN, **connected(again, wanted))
         if tally.counted.keys() != {member}:
             return f"of the requests with {token}, not all stay at {member}: {dict(tally.counted)}"
     return ""
+
+
+def _arrives(token: tuple[str, str], wanted: ExpectedShares) -> bool:
+    """Return whether the proxy keeps the header with a token."""
+    sanitized = wanted.decision.sanitized if wanted.decision else None
+    kept = sanitized.request.headers if sanitized else ()
+    return any(name == token[0].lower() and token[1] in value for name, value in kept)
 
 
 def _token(session: PersistentSession, response: Head) -> tuple[str, str] | None:
