@@ -102,9 +102,8 @@ def compare(running: RunningMembers, sent: Sent) -> None:
         split = f"{about['namespace']}/{about['name']}" if about["name"] else ""
         assert not route or split == (tried["split"] or ""), f"{sent}: explain names {about}, try {tried['split']}"
         unused = [row for row in tried["leftOut"] if row["reason"] != "NoReadyEndpoints"]
-        is_unlikely = (
-            len(wanted) > 1 and not tried["failed"]
-        )  # outside of 3 sigma, and inside of what is compared above
+        # `try` has 3 sigma, and the comparison above more.
+        is_unlikely = len(wanted) > 1 and not tried["failed"]
         assert tried_code == 0 or code == 1 or unused or set(wanted) & {503} or is_unlikely, (
             f"{sent}: try fails\nexplain {said}\ntry {tried}"
         )

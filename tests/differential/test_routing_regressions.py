@@ -225,27 +225,27 @@ def test_a_proxy_calls_a_server_over_tls_with_the_tls_of_the_client_inside(lab):
     check(lab, mesh, asked)
 
 
+def sticky_world(by: str) -> dict[Key, Object]:
+    """Return a world with a Service `a`, whose users stay at `b` or at `c`."""
+    objects = [
+        split("a", {"b": 1, "c": 1}, name="s", annotations={"headgate.dev/sticky": by}),
+        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("abc", 1)),
+        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
+    ]
+    return {key_of(written): written for written in objects}
+
+
 @pytest.mark.parametrize(
     "lines", [["firefox", "side=1"], ["a=b", "side=1"], ["side=1", "a=b"], ["side=", "a=b"], ["a=b; side=1"]]
 )
 def test_the_cookie_of_a_user_may_be_in_any_cookie_header(lab, lines):
-    objects = [
-        split("a", {"b": 1, "c": 1}, name="s", annotations={"headgate.dev/sticky": "cookie:side"}),
-        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("abc", 1)),
-        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
-    ]
-    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    mesh = lab.serve(sticky_world("cookie:side")).mesh
     for _ in range(TIMES):  # a wrong proxy would draw a backend each time
         check(lab, mesh, sent()._replace(headers=tuple(("cookie", line) for line in lines)))
 
 
 def test_a_user_is_known_by_its_address_in_tunnels_too(lab):
-    objects = [
-        split("a", {"b": 1, "c": 1}, name="s", annotations={"headgate.dev/sticky": "source"}),
-        *(service(name, clusterIP=f"address-{number}") for number, name in enumerate("abc", 1)),
-        *(endpoint_slice(name, ["127.0.0.1"], {"http": f"member-{number}"}) for number, name in enumerate("abc")),
-    ]
-    mesh = lab.serve({key_of(written): written for written in objects}).mesh
+    mesh = lab.serve(sticky_world("source")).mesh
     for via, tunnel in (("address", ""), ("proxy", ""), ("tunnel", "a.default:8080"), ("tunnel", "A.default:8080")):
         for _ in range(TIMES):
             check(lab, mesh, sent()._replace(via=via, authority="a.default:8080", tunnel=tunnel))
