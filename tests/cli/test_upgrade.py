@@ -111,6 +111,7 @@ async def test_a_mistake_that_the_next_version_finds_stops_it_but_no_known_mista
     """A mistake that the running version finds too makes the mesh unhealthy, but an upgrade does not change that."""
     await served.store.create(split("web", {"web": 1}, name="canary"))
     await install(served)
+    await served.live_state.wait_compiled()
     assert (await served.run("status")).code == 1
     ran = await upgraded(served)
     assert ran.code == 0, ran.err
