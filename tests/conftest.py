@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
-from tests import selection
+from tests import perturbation, selection
 from tests.processes import without_shims
 from xdist.scheduler import LoadFileScheduling
 
@@ -90,11 +90,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files; review the diff afterwards")
     parser.addoption("--fast", action="store_true", help="run only tests that start no program (tests/selection.py)")
     parser.addoption("--nightly", action="store_true", help="run only tests with the marker nightly")
+    parser.addoption(
+        "--hold-ms", type=float, help="hold sockets, timers and threads back by up to this time, to show races"
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Make each start of a program by a fast test an error."""
     selection.guard()
+    if longest := config.getoption("--hold-ms"):
+        perturbation.perturb(longest / 1000)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
