@@ -5,7 +5,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,23 @@ def share_of(mesh: RunningMesh, pod: Any) -> int:
     return int(text.partition("number_value: ")[2].partition("\n")[0])
 
 
+@contextmanager
+def sampled_pod(mesh: RunningMesh) -> Iterator[Any]:
+    """Yield the pod of `web`, whose sidecar samples all traces during the `with` block, and none after it.
+
+    The share of a next test could otherwise seem to be active while the sidecar still has this one.
+    """
+    pod = rig.only_pod(mesh, "web")
+    own = f"pod/{pod['metadata']['name']}"
+    annotate(mesh, own, "100")
+    until(lambda: share_of(mesh, pod) == 10_000)
+    try:
+        yield pod
+    finally:
+        annotate(mesh, own, None)
+        until(lambda: share_of(mesh, pod) == 0)
+
+
 def test_a_changed_share_holds_at_once_and_closes_no_connection(
     mesh_and_spans: tuple[RunningMesh, SpanCollector],
 ) -> None:
@@ -100,38 +117,31 @@ def test_a_changed_share_holds_at_once_and_closes_no_connection(
 
 def test_a_try_begins_no_sampled_trace(mesh_and_spans: tuple[RunningMesh, SpanCollector]) -> None:
     mesh, spans = mesh_and_spans
-    pod = rig.only_pod(mesh, "web")
-    own, trace = f"pod/{pod['metadata']['name']}", "0af7651916cd43dd8448eb211c80319c"
-    annotate(mesh, own, "100")
-    until(lambda: share_of(mesh, pod) == 10_000)
-    begun = time.time_ns()  # a proxy may still have the spans of earlier requests
-    tried = mesh.headgate("try", "web:8080", "--number", "5")
-    assert tried.returncode == 0, tried
-    # The spans of a proxy arrive in their order.
-    parent = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-    sampled(mesh, Request(rig.pod_address(pod), "/", "web", parent), 1)
-    until(lambda: spans.of_trace(trace))
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    with sampled_pod(mesh) as pod:
+        begun = time.time_ns()  # a proxy may still have the spans of earlier requests
+        tried = mesh.headgate("try", "web:8080", "--number", "5")
+        assert tried.returncode == 0, tried
+        # The spans of a proxy arrive in their order.
+        parent = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        sampled(mesh, Request(rig.pod_address(pod), "/", "web", parent), 1)
+        until(lambda: spans.of_trace(trace))
     assert {span.trace for span in spans.spans if span.start >= begun} == {trace}
-    annotate(mesh, own, None)
 
 
 def test_no_request_waits_for_a_collector_that_does_not_answer(
     mesh_and_spans: tuple[RunningMesh, SpanCollector],
 ) -> None:
     mesh, spans = mesh_and_spans
-    pod = rig.only_pod(mesh, "web")
-    own = f"pod/{pod['metadata']['name']}"
-    annotate(mesh, own, "100")
-    until(lambda: share_of(mesh, pod) == 10_000)
-    spans.released.clear()
-    unanswered = spans.messages
-    try:
-        request = Request(rig.pod_address(pod), "/", "web")
-        assert sampled(mesh, request, REQUESTS) == REQUESTS
-        until(lambda: spans.messages > unanswered)
-    finally:
-        spans.released.set()
-        annotate(mesh, own, None)
+    with sampled_pod(mesh) as pod:
+        spans.released.clear()
+        unanswered = spans.messages
+        try:
+            request = Request(rig.pod_address(pod), "/", "web")
+            assert sampled(mesh, request, REQUESTS) == REQUESTS
+            until(lambda: spans.messages > unanswered)
+        finally:
+            spans.released.set()
 
 
 def test_no_request_waits_for_a_collector_that_does_not_listen(tmp_path: Path) -> None:
