@@ -40,11 +40,24 @@ def run_pods(
     until(lambda: mesh.get(f"deployment/{name}", namespace)["status"].get("availableReplicas") == 1, name)
 
 
+def wait_for_pods(mesh: RunningMesh, namespace: str, **served: str) -> None:
+    """Wait until only the pods of one Deployment answer clients of a Service.
+
+    Proxies learn of the pods that a selector selects later than of a route. `served` has the Deployments by Service, in whose
+    names `_` stands for `-`. Two requests reach two pods, if there are several.
+    """
+    for name, deployment in served.items():
+        request = mesh.request(name.replace("_", "-"), PORT, namespace=namespace)
+        until(lambda request=request, deployment=deployment: mesh.send(2, request) == {deployment: 2}, name)
+    mesh.settle()
+
+
 def flagger_pods(mesh: RunningMesh, flagger: Flagger, *, with_sidecars: bool = False) -> None:
-    """Run the pods of the primary and the canary, and create the Services."""
+    """Run the pods of the primary and the canary, and create the Services; wait until clients reach them."""
     for name in ("podinfo-primary", "podinfo"):
         run_pods(mesh, flagger.namespace, name, {"app": name}, with_sidecar=with_sidecars)
     flagger.create_services()
+    wait_for_pods(mesh, flagger.namespace, podinfo_primary="podinfo-primary", podinfo_canary="podinfo")
 
 
 def programmed(mesh: RunningMesh, split: Object) -> None:
@@ -192,6 +205,7 @@ def test_argo_rollouts_promotes_a_version_by_a_split(mesh: RunningMesh, namespac
     run_pods(mesh, namespace, "v1", hashed("aaaa"), with_sidecar=has_sidecars)
     for service in ("demo-stable", "demo-canary"):
         argo.select(service, "aaaa")
+    wait_for_pods(mesh, namespace, demo_stable="v1", demo_canary="v1")
     argo.create()
     mesh.settle()
     request = mesh.request("demo", PORT, namespace=namespace)
@@ -200,7 +214,7 @@ def test_argo_rollouts_promotes_a_version_by_a_split(mesh: RunningMesh, namespac
     with mesh.load(request) as load:  # the root selects both versions by now
         run_pods(mesh, namespace, "v2", hashed("bbbb"), with_sidecar=has_sidecars)
         argo.select("demo-canary", "bbbb")
-        mesh.settle()
+        wait_for_pods(mesh, namespace, demo_canary="v2")
     assert load.counts == {"v1": load.sent}
 
     for weight in (20, 60, 100):
@@ -211,6 +225,7 @@ def test_argo_rollouts_promotes_a_version_by_a_split(mesh: RunningMesh, namespac
 
     with mesh.load(request) as load:  # fully promoted: v2 becomes the stable version
         argo.select("demo-stable", "bbbb")
+        wait_for_pods(mesh, namespace, demo_stable="v2")
         programmed(mesh, argo.set_weight(0))
         mesh.delete("deployment/v1", namespace)
         until(lambda: len(mesh.get("pods", namespace)["items"]) == 1)
@@ -224,6 +239,7 @@ def test_argo_rollouts_aborts_a_rollout(mesh: RunningMesh, namespace: str) -> No
         run_pods(mesh, namespace, name, hashed(value))
     for service, value in (("demo-stable", "aaaa"), ("demo-canary", "bbbb"), ("demo-experiment", "cccc")):
         argo.select(service, value)
+    wait_for_pods(mesh, namespace, demo_stable="v1", demo_canary="v2", demo_experiment="v3")
     argo.create()
     request = mesh.request("demo", PORT, namespace=namespace)
     programmed(mesh, argo.set_weight(30, **{"demo-experiment": 20}))
@@ -256,6 +272,7 @@ def test_argo_rollouts_moves_a_route_with_headers_and_mirrors(mesh: RunningMesh,
         run_pods(mesh, namespace, name, hashed(value))
     for service, value in (("demo-stable", "aaaa"), ("demo-canary", "bbbb")):
         argo.select(service, value)
+    wait_for_pods(mesh, namespace, demo_stable="v1", demo_canary="v2")
     argo.create({"group": "", "kind": "Service", "name": "demo"})
 
     def request(method: str = "GET", **headers: str) -> Request:
