@@ -1,16 +1,31 @@
-"""Texts of objects and requests can't control the terminal on which a command prints them."""
+"""Texts of objects and requests can't control the terminal on which a command prints them, and its end prints no warnings."""
 
+import asyncio
 import io
 import logging
 import sys
+from collections.abc import AsyncIterable
+from pathlib import Path
 
+import grpc
+import grpc.aio
 import msgspec
 import pytest
 from rich.table import Table
 from rich.text import Text
 from tests.cli.conftest import ServedMesh
 
-from headgate.cli.output import Format, PrintableFormatter, SafeConsole, answer, fail, note, print_table, stdout
+from headgate.cli.output import (
+    EndedCalls,
+    Format,
+    PrintableFormatter,
+    SafeConsole,
+    answer,
+    fail,
+    note,
+    print_table,
+    stdout,
+)
 from headgate.formatting import printable
 from headgate.plane.mesh_state import HostState
 from headgate.resources.mesh_status import StoreState
@@ -75,3 +90,36 @@ async def test_a_message_of_the_api_is_printed_without_control_characters(served
         ended = await served.run(command)
         assert r"\x1b[31m" in ended.out
         assert "\x1b" not in ended.out
+
+
+async def test_a_call_that_ends_after_its_server_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC warns of it, because the event of the call can be handled later than the end of the server."""
+    began, stopped, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def late(_requests: AsyncIterable[bytes], _context: grpc.aio.ServicerContext) -> bytes:
+        began.set()
+        try:
+            await stopped.wait()
+        except asyncio.CancelledError:
+            await stopped.wait()
+        ended.set()
+        return b""
+
+    server = grpc.aio.server()
+    methods = {"Export": grpc.stream_unary_rpc_method_handler(late)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Reports", methods),))
+    server.add_insecure_port(f"unix:{tmp_path}/server")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/server") as channel:
+        call = channel.unary_unary("/Reports/Export")(b"")
+        await began.wait()
+        await server.stop(None)
+        stopped.set()
+        await ended.wait()
+        assert await call.code() == grpc.StatusCode.UNAVAILABLE
+    (warning,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "/Reports/Export" in warning.getMessage()
+    assert not EndedCalls().filter(warning)
+    assert EndedCalls().filter(logging.makeLogRecord({"name": "headgate.xds.server", "msg": "a proxy is late"}))

@@ -9,7 +9,7 @@ import typer
 from headgate import durations, event_loop
 from headgate.cli.common_options import duration
 from headgate.cli.mesh_options import with_mesh_options
-from headgate.cli.output import PrintableFormatter, usage_error
+from headgate.cli.output import EndedCalls, PrintableFormatter, usage_error
 from headgate.cli.until_signal import until_signal
 from headgate.kubernetes import revision_app
 from headgate.kubernetes.app import run
@@ -57,6 +57,7 @@ def control_plane(
     for handler in logging.getLogger().handlers:
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handler.addFilter(DeniedRequests())
+        handler.addFilter(EndedCalls())
     pod = os.environ.get("POD_NAME")
     if not pod:
         raise usage_error(

@@ -101,6 +101,14 @@ class OncePerReason(logging.Filter):
         return self._shown.setdefault(reason, record.created) == record.created
 
 
+class EndedCalls(logging.Filter):
+    """A filter that drops gRPC's warnings about calls that ended with its server: the proxies call again, or have ended too."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the message passes."""
+        return not (record.name.startswith("grpc.") and str(record.msg).endswith("due to server stop."))
+
+
 class SafeConsole(Console):
     """A console that prints text as it is, without markup or highlighting. Control characters in texts are printed as escapes."""
 

@@ -17,7 +17,7 @@ from headgate.cli.common_options import duration
 from headgate.cli.live import watch_table
 from headgate.cli.mesh_options import with_mesh_options
 from headgate.cli.messages import Messages
-from headgate.cli.output import OncePerReason, PrintableFormatter, note, usage_error
+from headgate.cli.output import EndedCalls, OncePerReason, PrintableFormatter, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
 from headgate.dashboard.local import serving_state
@@ -134,6 +134,7 @@ def up(
     """
     check_paths(paths)
     messages = Messages(note)
+    messages.addFilter(EndedCalls())
     if not verbose:
         messages.addFilter(OncePerReason())
     messages.setFormatter(PrintableFormatter("%(message)s"))
