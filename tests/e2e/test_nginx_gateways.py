@@ -32,6 +32,11 @@ def workers(pid: int) -> frozenset[str]:
     return frozenset(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
+def backends(mesh: RunningMesh) -> Any:
+    """Return the backends and weights in the split of the Canary."""
+    return mesh.get("trafficsplit/my-canary", NAMESPACE)["spec"]["backends"]
+
+
 @needs_nginx
 def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(unstarted: RunningMesh) -> None:
     mesh = unstarted
@@ -46,7 +51,7 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     ready = mesh.event("GatewayReady", "my-canary", NAMESPACE)
     assert "without a sidecar reach the Service shop/web through the workers of nginx, which split" in ready[2]
     assert mesh.send(100, request) == {"next": 10, "current": 90}
-    master = mesh.nginx()["shop_web"]
+    tenth, master = backends(mesh), mesh.nginx()["shop_web"]
     before, mark = workers(master), len(mesh.lines)
     main = mesh.state / "nginx" / "shop_web" / "nginx.conf"
     main.unlink()
@@ -76,7 +81,9 @@ def test_nginx_splits_exactly_as_a_canary_says_until_the_gateway_serves_again(un
     assert [item["count"] for item in events if item["reason"] == "GatewayReady"] == [1]
 
     mesh.submit(specified_canary(), namespace=NAMESPACE)
-    until(lambda: listens(mesh.processes()["envoy"], *address))
+    # The gateway follows the Canary itself, and the weights follow its split, which is written later.
+    until(lambda: backends(mesh) == tenth and listens(mesh.processes()["envoy"], *address))
+    mesh.settle()
     assert mesh.send(100, request) == {"next": 10, "current": 90}
     until(lambda: not mesh.nginx() and not list(mesh.state.glob("nginx/*")))
 
