@@ -5,7 +5,7 @@ import http.client
 import json
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
 import pytest_asyncio
@@ -49,6 +49,13 @@ def proxies(url: str) -> list[str]:
     return sorted(proxy["node"] for proxy in items)
 
 
+async def until_agreed(agree: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the page shows what the API has: both change while a proxy of an earlier test ends."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not await agree():
+            await asyncio.sleep(LONGEST_POLL_S)
+
+
 def proxy_total(mesh: RunningMesh) -> int:
     """Return the number of proxies that the API names."""
     status = json.loads(mesh.kubectl("get", "--raw", f"{INSPECT}/meshstatuses/mesh"))["status"]
@@ -77,10 +84,11 @@ async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace:
     """A finding appears when its cause does, without a reload, and goes with it."""
     health = page.get_by_role("region", name="Health of the mesh")
     await expect(health).to_contain_text("in sync")
-    async with asyncio.timeout(DEADLINE_S):  # both change while a proxy of an earlier test ends
-        while f"of {proxy_total(mesh)} in sync" not in await health.inner_text():
-            await asyncio.sleep(LONGEST_POLL_S)
 
+    async def has_total() -> bool:
+        return f"of {proxy_total(mesh)} in sync" in await health.inner_text()
+
+    await until_agreed(has_total)
     await page.goto(mesh.ready["dashboard"].partition("?")[0] + f"#/findings?namespace={namespace}")
     await expect(page.get_by_text("No findings")).to_be_visible()
     mesh.apply(
@@ -99,7 +107,11 @@ async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace:
 async def test_the_page_lists_each_proxy(mesh: RunningMesh, page: Page) -> None:
     await page.get_by_role("link", name="Proxies", exact=True).click()
     rows = page.get_by_role("table", name="Proxies").locator("tbody tr")
-    await expect(rows).to_have_count(len(proxies(mesh.ready["dashboard"])))
+
+    async def has_each() -> bool:
+        return await rows.count() == len(proxies(mesh.ready["dashboard"]))
+
+    await until_agreed(has_each)
     await expect(rows.filter(has_text="gateway").filter(has_text="headgate-system")).to_contain_text("in sync")
 
 

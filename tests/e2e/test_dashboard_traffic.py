@@ -1,11 +1,8 @@
 """The page in front of real Envoys: its numbers, and what a user changes there, counted at the backends (R110)."""
 
 import asyncio
-import contextlib
 import json
-import os
 import re
-import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +15,7 @@ from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 from tests.e2e.versions import ANALYSIS, Versions
 from tests.make.rollouts import message_of
+from tests.processes import stopped
 from tests.waiting import until
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -153,16 +151,6 @@ async def test_a_dragged_weight_is_planned_applied_observed_and_undone(bookstore
     await expect(page.get_by_label("Weight of web-v2")).to_have_value("0")
     bookstore.conditions("web", "dragged", Programmed="True")
     assert bookstore.send(20, request) == {"web-v1": 20}
-
-
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process, and let it continue."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def test_a_canary_is_watched_from_its_first_evidence_to_its_promotion(bookstore: RunningMesh, page: Page) -> None:
