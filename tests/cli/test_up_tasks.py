@@ -52,10 +52,11 @@ class StartRig:
         self.store = MemoryStore()
         self.feed = Feed(self.store)
         self.failures: Latest[dict[str, str]] = Latest({})
+        self.corrected = Latest(value=True)
         self.report = Report()
         self._tasks: list[asyncio.Task[None]] = []
         live_state: Any = SimpleNamespace(feed=self.feed, wait_until_active=self._active)
-        runtime = SimpleNamespace(failures=self.failures, logs=None)
+        runtime = SimpleNamespace(failures=self.failures, corrected=self.corrected, logs=None)
         current: Any = SimpleNamespace(store=self.store, live_state=live_state, runtime=runtime, own_networks=False)
         reporter: Any = self.report
         self.up = UpTasks([directory], current, reporter)
@@ -79,6 +80,26 @@ class StartRig:
         pod = objects.pod(name, labels={"pod-template-hash": "1"}, metadata=metadata)
         stored = await self.store.create(pod)
         await self.store.update({**stored, "status": {"containerStatuses": [container]}}, subresource="status")
+
+    async def make_ready(self, name: str, *, ready: bool = True) -> None:
+        """Write the condition of a pod."""
+        pod = await self.store.get(Key("", "Pod", "default", name))
+        condition = {"type": "Ready", "status": str(ready)}
+        await self.store.update({**pod, "status": {**pod["status"], "conditions": [condition]}}, subresource="status")
+
+    async def make_available(self) -> None:
+        """Write the status of the Deployment, as its controller does or did in an earlier run."""
+        web = await self.store.get(Key("apps", "Deployment", "default", "web"))
+        status = {"observedGeneration": 1, "availableReplicas": 1}
+        await self.store.update({**web, "status": status}, subresource="status")
+
+    async def until_noticed(self) -> None:
+        """Write an unrelated object, and wait until the feed has it, and so all writes before it."""
+        seen = self.feed.seen.get()
+        await self.store.create(objects.namespace("other"))
+        async with deadline():
+            while self.feed.seen.get() == seen:
+                await self.feed.seen.next_change().wait()
 
 
 @pytest.fixture
@@ -132,15 +153,41 @@ async def test_the_start_waits_for_a_pod_that_crashes_because_it_may_run_later(r
     await rig.up.apply_at_start()
     await rig.add_pod("web-1-x", CRASHED)
     rig.start(rig.up.report_ready(""))
-    web = await rig.store.get(Key("apps", "Deployment", "default", "web"))
-    seen = rig.feed.seen.get()
-    await rig.store.create(objects.namespace("other"))
-    async with deadline():
-        while rig.feed.seen.get() == seen:
-            await rig.feed.seen.next_change().wait()
+    await rig.until_noticed()
     assert rig.report.ready_with.get() is None
-    available = {"observedGeneration": 1, "availableReplicas": 1}
-    await rig.store.update({**web, "status": available}, subresource="status")
+    await rig.make_ready("web-1-x")
+    await rig.make_available()
+    assert await next_value(rig.report.ready_with) == []
+
+
+async def test_the_start_waits_for_pods_although_the_status_of_an_earlier_run_has_them(rig: StartRig) -> None:
+    """The controllers count the pods again a little after the start."""
+    write(rig.directory / "a.yaml", objects.deployment("web"))
+    await rig.up.apply_at_start()
+    await rig.make_available()
+    await rig.add_pod("web-1-x", {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}})
+    rig.start(rig.up.report_ready(""))
+    await rig.until_noticed()
+    assert rig.report.ready_with.get() is None
+    await rig.make_ready("web-1-x")
+    assert await next_value(rig.report.ready_with) == []
+
+
+async def test_the_start_waits_until_the_pods_of_an_earlier_run_have_new_statuses(rig: StartRig) -> None:
+    rig.corrected.set(value=False)
+    write(rig.directory / "a.yaml", objects.deployment("web"))
+    await rig.up.apply_at_start()
+    await rig.make_available()
+    await rig.add_pod("web-1-x", {"name": "main", "state": {"running": {}}})
+    await rig.make_ready("web-1-x")
+    rig.start(rig.up.report_ready(""))
+    await rig.until_noticed()
+    assert rig.report.ready_with.get() is None
+    await rig.make_ready("web-1-x", ready=False)
+    rig.corrected.set(value=True)
+    await rig.store.create(objects.namespace("third"))
+    assert rig.report.ready_with.get() is None
+    await rig.make_ready("web-1-x")
     assert await next_value(rig.report.ready_with) == []
 
 

@@ -16,7 +16,7 @@ from headgate.manifests.files import FileProblem, Manifest, Manifests, read, rea
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import missing_object, recovered
-from headgate.plane.workload_readiness import unstartable
+from headgate.plane.workload_readiness import ready_pods, unstartable
 from headgate.resources.meta import Key, Object
 from headgate.resources.pod_owners import Ref, controller
 from headgate.resources.pod_templates import REPLICATED_KINDS, available_pods, needed_pods
@@ -88,6 +88,7 @@ class UpTasks:
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
+                    await until(self._current.runtime.corrected.get, self._current.runtime.corrected)
                     while await self._unavailable(only_startable=True):
                         await wait_for_change(*changing)
                     return
@@ -97,12 +98,15 @@ class UpTasks:
     async def _unavailable(self, *, only_startable: bool = False) -> Sequence[str]:
         """Describe each workload that is not available, optionally only those whose pods can start."""
         workloads = [obj for kind in REPLICATED_KINDS for obj in (await self._current.store.list(*kind)).items]
-        pods = (await self._current.store.list("", "Pod")).items if only_startable else ()
-        stuck = unstartable(pods, self._current.runtime.failures.get())
+        pods = (await self._current.store.list("", "Pod")).items
+        stuck = unstartable(pods if only_startable else (), self._current.runtime.failures.get())
+        ready = ready_pods(pods)
         return [
             text
             for workload in workloads
-            if not controller(workload) and (text := _missing_replicas(workload)) and _ref(workload) not in stuck
+            if not controller(workload)
+            and (text := _missing_replicas(workload, ready[_ref(workload)]))
+            and _ref(workload) not in stuck
         ]
 
     async def watch_files(self) -> None:
@@ -217,9 +221,12 @@ def _ref(workload: Object) -> Ref:
     return Ref(workload["kind"], workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
-def _missing_replicas(workload: Object) -> str:
-    """Return a text with the available and needed pods of a workload; empty when all are available."""
-    metadata, needed, available = workload["metadata"], needed_pods(workload), available_pods(workload)
+def _missing_replicas(workload: Object, ready: int) -> str:
+    """Return a text with the available and needed pods of a workload; empty when all are available.
+
+    No more pods than the `ready` ones are available: the status may be that of an earlier run.
+    """
+    metadata, needed, available = workload["metadata"], needed_pods(workload), min(available_pods(workload), ready)
     observed = (workload.get("status") or {}).get("observedGeneration", 0) >= metadata["generation"]
     if observed and available >= needed:
         return ""

@@ -1,6 +1,6 @@
 """Counts the ready pods of workloads, and says why the other pods are not ready."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -60,9 +60,9 @@ def workload_counts(
     members: defaultdict[Ref, list[_Pod]] = defaultdict(list)
     meshed: set[Ref] = set()
     for pod in pods:
-        metadata, status = pod["metadata"], pod.get("status") or {}
-        if metadata.get("deletionTimestamp") or status.get("phase") in ENDED:
+        if _is_ending(pod):
             continue
+        metadata = pod["metadata"]
         owner, uid = _workload(pod), metadata.get("uid", "")
         failure = reports.failures.get(uid, "")
         members[owner].append(_read(pod, failure, probes.get(uid), ends=owner.kind == JOB))
@@ -82,6 +82,11 @@ def workload_counts(
     )
 
 
+def ready_pods(pods: Iterable[Object]) -> Counter[Ref]:
+    """Return the number of ready pods of each workload. Pods that have ended or are being deleted do not count."""
+    return Counter(_workload(pod) for pod in pods if not _is_ending(pod) and _read(pod, "", None, ends=True).ready)
+
+
 def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozenset[Ref]:
     """Return the workloads with a pod that can't be started: its program is missing, or its object is invalid.
 
@@ -93,6 +98,10 @@ def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozense
         for pod in pods
         if failures.get(pod["metadata"].get("uid", "")) or any(_waiting_errors(pod.get("status") or {}, *_CRASHED))
     )
+
+
+def _is_ending(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp")) or (pod.get("status") or {}).get("phase") in ENDED
 
 
 def _workload(pod: Object) -> Ref:

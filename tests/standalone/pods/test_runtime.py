@@ -20,6 +20,7 @@ from tests.standalone.pods.machine import (
     running,
 )
 
+from headgate.latest import until
 from headgate.resources.meta import Key
 from headgate.standalone.pods.logs import LogOptions
 
@@ -268,6 +269,9 @@ async def test_processes_survive_headgate_and_are_adopted(machine):
     await machine.store.update(free)
     await machine.store.delete(key("unwanted"))
     machine.start()
+    await until(machine.runtime.corrected.get, machine.runtime.corrected)
+    ended = await machine.get("dies")
+    assert ended["metadata"]["resourceVersion"] != dies["metadata"]["resourceVersion"]
 
     async def restarted() -> bool:
         (status,) = (await machine.get("dies"))["status"]["containerStatuses"]

@@ -46,7 +46,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 5.0  # before headgate runs a pod again 
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps workloads and EndpointSlices up to date.
 
-    `failures` has the reason for each pod, by uid, that headgate could not run and will try again.
+    `failures` has the reason for each pod, by uid, that headgate could not run and will try again. Once `corrected`, the
+    statuses of pods of an earlier headgate say what runs now.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LocalRuntime:
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
         self.failures: Latest[Mapping[str, str]] = Latest({})
+        self.corrected: Latest[bool] = Latest(value=False)
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
@@ -156,6 +158,7 @@ class LocalRuntime:
             # Correct the statuses of adopted pods before the controllers use them.
             settled = [self._place(pod, tasks) for pod in pods]
             await asyncio.gather(*(event.wait() for event in settled))
+            self.corrected.set(value=True)
             tasks.create_task(self._controllers.run())
             tasks.create_task(self._rotate())
             tasks.create_task(self._node.run())
