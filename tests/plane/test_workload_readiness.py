@@ -6,9 +6,10 @@ import pytest
 from tests.make import objects
 from tests.make.objects import Object
 
-from headgate.plane.workload_readiness import STARTING_S, PodReports, workload_counts
+from headgate.plane.workload_readiness import STARTING_S, PodReports, ready_pods, workload_counts
 from headgate.resources.mesh_status import WorkloadCounts
 from headgate.resources.meta import timestamp
+from headgate.resources.pod_owners import Ref
 
 NOW = 1_800_000_000.0
 READY = {"type": "Ready", "status": "True"}
@@ -38,6 +39,15 @@ def lines(counts: WorkloadCounts) -> list[str]:
 def test_a_deployment_counts_its_ready_pods_against_its_replicas() -> None:
     counts = workload_counts([owned("a", READY), owned("b", READY)], [web(2)], now=NOW)
     assert (counts.ready, counts.wanted, counts.unready) == (2, 2, ())
+
+
+def test_ready_pods_count_for_the_owner_of_their_replica_set_whatever_its_name() -> None:
+    """A Deployment adopts ReplicaSets that fit its selector."""
+    reference = objects.owner_reference(objects.deployment("web", metadata={"uid": "1"}), controller=True)
+    adopted = objects.obj("ReplicaSet", "old-abc", metadata={"ownerReferences": [reference]}, spec={})
+    pods = [owned("a", READY, deployment="old"), owned("b", UNREADY), owned("c", READY, phase="Failed")]
+    counted = ready_pods(pods, [web(1), adopted])
+    assert counted == {Ref("ReplicaSet", "default", "old-abc"): 1, Ref("Deployment", "default", "web"): 1}
 
 
 @pytest.mark.parametrize(

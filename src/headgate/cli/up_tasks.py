@@ -100,7 +100,7 @@ class UpTasks:
         workloads = [obj for kind in REPLICATED_KINDS for obj in (await self._current.store.list(*kind)).items]
         pods = (await self._current.store.list("", "Pod")).items
         stuck = unstartable(pods if only_startable else (), self._current.runtime.failures.get())
-        ready = ready_pods(pods)
+        ready = ready_pods(pods, workloads)
         return [
             text
             for workload in workloads

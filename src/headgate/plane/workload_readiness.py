@@ -68,11 +68,7 @@ def workload_counts(
         members[owner].append(_read(pod, failure, probes.get(uid), ends=owner.kind == JOB))
         if SIDECAR in (metadata.get("annotations") or {}):
             meshed.add(owner)
-    stored = {
-        Ref(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
-        for obj in workloads
-        if not controller(obj) or obj["kind"] == JOB
-    }
+    stored = {_ref(obj): obj for obj in workloads if not controller(obj) or obj["kind"] == JOB}
     counted = meshed if only_meshed else members.keys() | stored.keys()
     rows = [_row(ref, members.get(ref, ()), stored.get(ref), now) for ref in sorted(counted)]
     return WorkloadCounts(
@@ -82,9 +78,11 @@ def workload_counts(
     )
 
 
-def ready_pods(pods: Iterable[Object]) -> Counter[Ref]:
-    """Return the number of ready pods of each workload. Pods that have ended or are being deleted do not count."""
-    return Counter(_workload(pod) for pod in pods if not _is_ending(pod) and _read(pod, "", None, ends=True).ready)
+def ready_pods(pods: Iterable[Object], workloads: Iterable[Object]) -> Counter[Ref]:
+    """Return the number of ready pods of each workload and of its owners. Pods that have ended or are being deleted do not count."""
+    stored = {_ref(obj): Ownership(controller(obj), "") for obj in workloads}
+    ready = (pod for pod in pods if not _is_ending(pod) and _read(pod, "", None, ends=True).ready)
+    return Counter(owner for pod in ready for owner in owners(_ref(pod), {**stored, _ref(pod): _ownership(pod)}.get))
 
 
 def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozenset[Ref]:
@@ -106,11 +104,17 @@ def _is_ending(pod: Object) -> bool:
 
 def _workload(pod: Object) -> Ref:
     """Return the topmost owner of a pod that the pod's own metadata names, or the pod itself."""
-    metadata = pod["metadata"]
-    itself = Ref(POD, metadata.get("namespace", ""), metadata["name"])
-    ownership = Ownership(controller(pod), (metadata.get("labels") or {}).get(TEMPLATE_HASH, ""))
-    *_, last = (itself, *owners(itself, {itself: ownership}.get))
+    itself = _ref(pod)
+    *_, last = (itself, *owners(itself, {itself: _ownership(pod)}.get))
     return last
+
+
+def _ref(obj: Object) -> Ref:
+    return Ref(obj.get("kind", POD), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def _ownership(pod: Object) -> Ownership:
+    return Ownership(controller(pod), (pod["metadata"].get("labels") or {}).get(TEMPLATE_HASH, ""))
 
 
 def _row(ref: Ref, pods: Sequence[_Pod], workload: Object | None, now: float) -> UnreadyWorkload:
