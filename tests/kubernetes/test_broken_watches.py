@@ -3,19 +3,25 @@
 import asyncio
 import contextlib
 import json
+import socket
+import ssl
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from tests import virtual_time
 from tests.kubernetes.http_server import serving
+from tests.wire import DEADLINE_S
 
+from headgate.api.certificate import self_signed
 from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.connection import ApiRequest
+from headgate.kubernetes.connection import ApiRequest, Connection
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import BOOKMARK_S, ClusterStore
-from headgate.kubernetes.transport import exchange
+from headgate.kubernetes.transport import exchange, open_session
 from headgate.resources.kind import ServedKind
 from headgate.resources.registry import SERVICE
 
@@ -83,3 +89,47 @@ async def test_a_response_whose_connection_ends_is_named() -> None:
             with pytest.raises(Unavailable, match=r"\(the connection ended before the whole answer\)"):
                 async with exchange(connection, ApiRequest("GET", "/api")) as response:
                     await response.read()
+
+
+def read_without_an_answer(listener: socket.socket, trust: ssl.SSLContext, requested: Callable[[], object]) -> None:
+    """Read a request over TLS, and call `requested`; then answer nothing, and wait until the TCP connection ends."""
+    accepted, _ = listener.accept()
+    with trust.wrap_socket(accepted, server_side=True) as secure:
+        secure.recv(1 << 16)
+        below = socket.socket(fileno=secure.detach())
+    with below, contextlib.suppress(ConnectionResetError):
+        below.settimeout(DEADLINE_S)
+        requested()
+        while below.recv(1 << 16):
+            pass
+
+
+async def test_a_canceled_request_ends_its_connection_although_the_server_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TLS shutdown would wait for the server, by default for up to 30 s."""
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 2 * DEADLINE_S)
+    files = tmp_path / "server.crt", tmp_path / "server.key"
+    for file, content in zip(files, self_signed(), strict=True):
+        file.write_bytes(content)
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trust.load_cert_chain(*files)
+    connection, requested, loop = Connection(), asyncio.Event(), asyncio.get_running_loop()
+    connection.verify_ssl = False
+
+    async def request() -> None:
+        async with exchange(connection, ApiRequest("GET", "/api")):
+            raise AssertionError("unreachable: the server does not answer")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection.host = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        connection.read_certificates()
+        served = asyncio.create_task(
+            asyncio.to_thread(read_without_an_answer, listener, trust, lambda: loop.call_soon_threadsafe(requested.set))
+        )
+        async with open_session(connection) as connection.session:
+            requesting = asyncio.create_task(request())
+            await requested.wait()
+            requesting.cancel()
+            await asyncio.gather(requesting, return_exceptions=True)
+            await served

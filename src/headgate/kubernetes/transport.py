@@ -5,7 +5,8 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -22,6 +23,7 @@ from aiohttp import (
     WSServerHandshakeError,
     encode_basic_auth,
 )
+from aiohttp.connector import Connection as ServerConnection
 from yarl import URL
 
 from headgate.errors import HeadgateError, Unavailable
@@ -37,10 +39,36 @@ _KEEPALIVE = {
 }  # seconds until the first probe, seconds between probes, number of probes
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 _LOOPBACK = ("127.", "::1", "localhost")
+_of_request: ContextVar[asyncio.Transport | None] = ContextVar("transport of the request", default=None)
 
 
 class HandshakeRefused(HeadgateError):
     """The server has answered the request for a websocket with an error status."""
+
+
+class _Connector(TCPConnector):
+    """Sets `_of_request` to the connection that a request gets."""
+
+    async def connect(self, *arguments: Any, **options: Any) -> ServerConnection:
+        connection = await super().connect(*arguments, **options)
+        _of_request.set(connection.transport)
+        return connection
+
+
+@contextlib.contextmanager
+def _aborting() -> Iterator[None]:
+    """Abort the connection of a request that fails or is canceled before its response.
+
+    aiohttp starts a TLS shutdown, which waits up to 30 s for the server, and nothing waits for the shutdown.
+    """
+    try:
+        yield
+    except BaseException:
+        if transport := _of_request.get():
+            transport.abort()
+        raise
+    finally:
+        _of_request.set(None)
 
 
 @contextlib.asynccontextmanager
@@ -48,21 +76,22 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
     """Send a request and yield the response with any status. Raises Unavailable, also later while the caller reads the body."""
     try:
         async with _session(connection) as session:
-            async with asyncio.timeout(ANSWER_S):
-                response = await session.request(
-                    request.method,
-                    URL(connection.host + request.target, encoded=True),
-                    data=request.body,
-                    headers=[
-                        ("accept", request.accept),
-                        ("content-type", request.content_type),
-                        *connection.headers(),
-                    ],
-                    allow_redirects=False,
-                    proxy=connection.proxy,
-                    server_hostname=connection.tls_server_name,
-                    timeout=ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=request.idle_s),
-                )
+            with _aborting():
+                async with asyncio.timeout(ANSWER_S):
+                    response = await session.request(
+                        request.method,
+                        URL(connection.host + request.target, encoded=True),
+                        data=request.body,
+                        headers=[
+                            ("accept", request.accept),
+                            ("content-type", request.content_type),
+                            *connection.headers(),
+                        ],
+                        allow_redirects=False,
+                        proxy=connection.proxy,
+                        server_hostname=connection.tls_server_name,
+                        timeout=ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=request.idle_s),
+                    )
             async with response:
                 try:
                     yield response
@@ -79,15 +108,16 @@ async def websocket(
     """Open a websocket and yield it. Raises HandshakeRefused for a response without an upgrade, Unavailable without one."""
     try:
         async with _session(connection) as session:
-            async with asyncio.timeout(ANSWER_S):
-                opened = await session.ws_connect(
-                    URL(connection.host + target, encoded=True),
-                    protocols=protocols,
-                    headers=connection.headers(),
-                    proxy=connection.proxy,
-                    server_hostname=connection.tls_server_name,
-                    max_msg_size=0,
-                )
+            with _aborting():
+                async with asyncio.timeout(ANSWER_S):
+                    opened = await session.ws_connect(
+                        URL(connection.host + target, encoded=True),
+                        protocols=protocols,
+                        headers=connection.headers(),
+                        proxy=connection.proxy,
+                        server_hostname=connection.tls_server_name,
+                        max_msg_size=0,
+                    )
             async with opened:
                 yield opened
     except WSServerHandshakeError as error:
@@ -128,9 +158,7 @@ def open_session(connection: Connection, program: str = "headgate") -> ClientSes
     HTTP proxies come from the environment. The API server names `program` as the writer of objects, unless a write names its own manager.
     """
     return ClientSession(
-        connector=TCPConnector(
-            ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)
-        ),
+        connector=_Connector(ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)),
         trust_env=_has_proxy(URL(connection.host)),
         headers={"User-Agent": program},
     )
