@@ -184,7 +184,7 @@ class Cluster:
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
 
         def ended() -> bool:
-            return not any(map(_is_ending, self.get("pods", namespace, selector)["items"]))
+            return not any(map(is_ending, self.get("pods", namespace, selector)["items"]))
 
         until(ended, f"the end of deleted pods in {namespace}")
 
@@ -329,7 +329,7 @@ def _ready_addresses(service: dict[str, Any], pods: Sequence[dict[str, Any]]) ->
     }
 
 
-def _is_ending(pod: dict[str, Any]) -> bool:
+def is_ending(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, and one of its containers runs."""
     states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
     return is_deleted(pod) and any("running" in state for state in states)
