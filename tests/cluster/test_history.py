@@ -31,7 +31,7 @@ async def test_the_next_replica_has_the_history_and_what_no_replica_recorded(
     cluster.namespace("shop")
     cluster.make(SPLITS, split("web", {"old": 100, "new": 0}, namespace="shop"))
     async with running(cluster, monkeypatch) as plane:
-        await eventually(plane.served)
+        await await_changes(plane, [[]])  # from now on, changes are recorded
         patch(cluster, "first", weights(50, 50))
         await await_changes(plane, [["web by first"]])
         await eventually(lambda: has_secret(cluster, "headgate-state-history-0"))
