@@ -125,7 +125,10 @@ async def running(server: KubeApiServer, patch: pytest.MonkeyPatch, **options: A
 
 
 async def eventually(check: Any, *, of: object = "") -> Any:
-    """Poll until `check` returns a true value, also from a coroutine; return the value."""
+    """Poll until `check` returns a true value, also from a coroutine; return the value.
+
+    AssertionError and LookupError of `check` count as false, as in `tests.waiting.until`.
+    """
     failure: Exception | None = None
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -136,7 +139,7 @@ async def eventually(check: Any, *, of: object = "") -> Any:
                     if value := await value if asyncio.iscoroutine(value) else value:
                         return value
                     failure = None
-                except (aiohttp.ClientError, KeyError, NotAnswered) as error:
+                except (aiohttp.ClientError, AssertionError, LookupError, NotAnswered) as error:
                     failure = error
                 # The API server has no event for all of this. On a busy machine, a check takes longer.
                 await asyncio.sleep(max(POLL_S, min(4 * (time.monotonic() - begun), LONGEST_POLL_S)))

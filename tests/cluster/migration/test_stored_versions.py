@@ -122,7 +122,8 @@ def stored_versions(server: KubeApiServer) -> Any:
 
 def is_judged(server: KubeApiServer, version: str, generation: int) -> bool:
     """Return whether the control plane has written the status of this generation."""
-    _, answer = server.call("GET", f"/apis/headgate.dev/{version}/namespaces/shop/tlsconfigs/website")
+    status, answer = server.call("GET", f"/apis/headgate.dev/{version}/namespaces/shop/tlsconfigs/website")
+    assert status == 200, answer
     return bool(answer.get("status", {}).get("observedGeneration") == generation)
 
 
