@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests.cluster.api_server import APPLY, READY_S, UNPRIVILEGED, KubeApiServer
 from tests.cluster.installation import VALUES, on_this_machine
 from tests.make.objects import Object, config_map, container, deployment, obj, with_spec
+from tests.waiting import until
 
 from headgate.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound, Unavailable
 from headgate.kubernetes import store as cluster_store
@@ -196,20 +197,21 @@ async def test_a_missing_permission_is_unavailable_and_names_the_verb(
 
 @pytest.fixture
 def undefined(cluster: KubeApiServer) -> Iterator[Kind]:
-    """A kind without definition during a test."""
+    """A kind without definition during a test. Afterwards the API server serves it again: it takes up to a second for this."""
     kind = next(kind for kind in mesh_kinds() if kind.kind == "UDPRoute")
     path = f"{DEFINITIONS}/{kind.plural}.{kind.group}"
     (definition,) = (
         obj for obj in on_this_machine(cluster, VALUES) if obj["metadata"]["name"] == path.rpartition("/")[2]
     )
+    collection = f"/apis/{kind.hub}/{kind.plural}"
     assert cluster.call("DELETE", path)[0] == 200
-    while cluster.call("GET", f"/apis/{kind.hub}/{kind.plural}")[0] != 404:
-        time.sleep(0.1)  # the API server has no event for the end of a kind
+    until(lambda: cluster.call("GET", collection)[0] == 404, "the end of a kind", READY_S)
     yield kind
     status, answer = cluster.call(
         "PATCH", f"{path}?fieldManager=headgate-install&force=true", without_rules(definition), content_type=APPLY
     )
     assert status in {200, 201}, answer
+    until(lambda: cluster.call("GET", collection)[0] == 200, "a kind again", READY_S)
 
 
 async def test_a_kind_is_followed_when_its_definition_appears(own: StoreInNamespace, undefined: Kind) -> None:
