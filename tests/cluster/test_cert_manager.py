@@ -44,12 +44,16 @@ class AnsweringCertManager:
 
     def replace_root(self) -> None:
         """Sign by a new root from now on."""
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mesh")])
-        builder = self._builder(name, self._key.public_key(), dt.timedelta(days=1))
+        builder = self._builder(name, key.public_key(), dt.timedelta(days=1))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self._root = builder.subject_name(name).sign(self._key, hashes.SHA256())
-        self.root = self._root.public_bytes(Encoding.PEM).decode()
+        self._authority = builder.subject_name(name).sign(key, hashes.SHA256()), key  # at once: another thread signs
+
+    @property
+    def root(self) -> str:
+        """The root certificate."""
+        return self._authority[0].public_bytes(Encoding.PEM).decode()
 
     @staticmethod
     def _builder(issuer: x509.Name, key: Any, life: dt.timedelta) -> x509.CertificateBuilder:
@@ -80,14 +84,16 @@ class AnsweringCertManager:
     def _signed(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         self.asked.append(spec)
         request = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
-        builder = self._builder(self._root.subject, request.public_key(), LIFE).subject_name(request.subject)
+        root, key = self._authority
+        builder = self._builder(root.subject, request.public_key(), LIFE).subject_name(request.subject)
         for extension in request.extensions:
             builder = builder.add_extension(extension.value, extension.critical)
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         self.names.update(str(name.value) for name in names)
-        leaf = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        leaf = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
         ready = {"type": "Ready", "status": "True", "reason": "Issued"}
-        encoded = {"certificate": base64.b64encode(leaf).decode(), "ca": base64.b64encode(self.root.encode()).decode()}
+        ca = base64.b64encode(root.public_bytes(Encoding.PEM)).decode()
+        encoded = {"certificate": base64.b64encode(leaf).decode(), "ca": ca}
         return {"conditions": [ready], **encoded}
 
 
