@@ -1,6 +1,5 @@
 """Gateways whose objects a real API server rejects: their statuses and Events say why, and they recover by themselves."""
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -96,22 +95,32 @@ class AppliedGateway:
         assert len(self.events(reason)) == 1
 
 
-def quota(cluster: KubeApiServer) -> None:
+async def quota(cluster: KubeApiServer) -> None:
     """Create a quota that allows no more Services; its controller, which does not run here, would write the status."""
     body = {"metadata": {"name": "small"}, "spec": {"hard": {"count/services": "1"}}}
     cluster.make(QUOTAS, body)
     patch = {"status": {"hard": {"count/services": "1"}, "used": {"count/services": "1"}}}
     status, answer = cluster.call("PATCH", f"{QUOTAS}/small/status", patch, content_type=MERGE)
     assert status == 200, answer
+    await eventually(lambda: exceeds_quota(cluster))
+
+
+async def remove_quota(cluster: KubeApiServer) -> None:
+    """Delete the quota, and wait until Services are allowed again: the Gateway of the next test must not be rejected."""
+    assert cluster.call("DELETE", f"{QUOTAS}/small")[0] == 200
+    await eventually(lambda: not exceeds_quota(cluster))
+
+
+def exceeds_quota(cluster: KubeApiServer) -> bool:
+    """Return whether the API server rejects a new Service: it learns of quotas later than it stores them."""
     service = {"metadata": {"name": "probe"}, "spec": {"ports": [{"port": 80}]}}
-    while "exceeded quota" not in str(cluster.call("POST", f"{SYSTEM}/services?dryRun=All", service)[1]):
-        time.sleep(0.1)  # the API server has no event for this
+    return "exceeded quota" in str(cluster.call("POST", f"{SYSTEM}/services?dryRun=All", service)[1])
 
 
 async def test_a_quota_is_named_and_other_gateways_are_served(cluster: KubeApiServer, plane: RunningReplica) -> None:
     served = AppliedGateway(cluster, "served").write()
     await eventually(served.service)
-    quota(cluster)
+    await quota(cluster)
     new = AppliedGateway(cluster, "new").write()
     await new.rejected(
         "NoResources", "exceeded quota: small", "count/services=1", "Raise the ResourceQuota in headgate-system"
@@ -119,7 +128,7 @@ async def test_a_quota_is_named_and_other_gateways_are_served(cluster: KubeApiSe
     served.write(80, 81)
     await eventually(lambda: len(served.service()["ports"]) == 2)
     assert new.service() is None
-    cluster.call("DELETE", f"{QUOTAS}/small")
+    await remove_quota(cluster)
     await new.recovered("NoResources")
     assert served.events("NoResources") == []
 
@@ -192,7 +201,7 @@ async def test_a_rejected_gateway_is_written_only_when_its_state_changes(
     cluster: KubeApiServer, plane: RunningReplica
 ) -> None:
     """Its attempts continue, as the audit log of the API server shows."""
-    quota(cluster)
+    await quota(cluster)
     new = AppliedGateway(cluster, "waiting").write()
     await new.rejected("NoResources", "exceeded quota")
     before = cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"]
@@ -205,6 +214,6 @@ async def test_a_rejected_gateway_is_written_only_when_its_state_changes(
     await eventually(lambda: attempts() >= before_waiting + 2)
     assert cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"] == before
     new.delete()
-    cluster.call("DELETE", f"{QUOTAS}/small")
+    await remove_quota(cluster)
     deployment = f"/apis/apps/v1/namespaces/headgate-system/deployments/{name}"
     await eventually(lambda: cluster.call("GET", deployment)[0] == 404)
