@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.cluster.api_server import READY_S, KubeApiServer
 from tests.make.gateway_definitions import gateway_api_definitions
-from tests.make.objects import Object
+from tests.make.objects import Object, container, headgate_keys
 
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests, revision_manifests
@@ -19,6 +19,7 @@ WITHOUT_APIS = Values(image="headgate:1", budget_version="policy/v1beta1", optio
 """An installation without APIServices: each change to one costs the API server half a second of processor time."""
 SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"
 REVISION_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate-rev-"
+SIDECAR = "headgate-sidecar"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/headgate"
 
 
@@ -89,3 +90,20 @@ def reviews(server: KubeApiServer) -> bool:
         "POST", "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits?dryRun=All", split
     )
     return "is both the root and a backend" in str(answer)
+
+
+def injected_image(server: KubeApiServer, namespace: str = "default") -> str:
+    """Return the image of the sidecar that a new pod gets now; an empty string while it gets none.
+
+    As with `reviews`, the API server learns of the roots of this webhook later than it stores them, and of a namespace's labels.
+    """
+    metadata = {"name": "injected", "annotations": headgate_keys(inject="true")}
+    body = {"metadata": metadata, "spec": {"serviceAccountName": "default", "containers": [container(image="web")]}}
+    _, answer = server.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
+    return sidecar_image(answer)
+
+
+def sidecar_image(pod: Mapping[str, Any]) -> str:
+    """Return the image of a pod's sidecar; an empty string if it has none."""
+    containers = pod.get("spec", {}).get("containers", ())
+    return next((each["image"] for each in containers if each["name"] == SIDECAR), "")

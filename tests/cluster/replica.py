@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.api_server import CONTROL_PLANE, READY_S, KubeApiServer, end
-from tests.cluster.installation import has_bundle, reviews, run_pod
+from tests.cluster.installation import has_bundle, injected_image, reviews, run_pod
 from tests.ports import free_port
 
 POD = "replica"
@@ -76,7 +76,7 @@ def serving(server: KubeApiServer, issuer: str = "", *, source: str = "") -> Ite
     with start(server, log, issuer, source=source) as process:
         try:
             wait_for(lambda: process.poll() is None and is_ready(server.webhook_port) and has_bundle(server), log)
-            wait_for(lambda: reviews(server), log)
+            wait_for(lambda: reviews(server) and injected_image(server), log)
             yield log
         finally:
             end(process)

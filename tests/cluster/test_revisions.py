@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import replica
 from tests.cluster.api_server import MERGE, KubeApiServer
 from tests.cluster.control_planes import RunningReplica, eventually, running
-from tests.cluster.installation import SYSTEM, revision_on_this_machine
+from tests.cluster.installation import SYSTEM, injected_image, revision_on_this_machine, sidecar_image
 from tests.make.objects import service
 from tests.ports import free_port
 from tests.xds.proxies import Proxy
@@ -90,10 +90,10 @@ async def test_a_revision_injects_and_configures_the_pods_of_its_namespaces(
 
     async with running(cluster, monkeypatch) as plane:
         with replica.revision(cluster, "next", port):
+            await eventually(lambda: injected_image(cluster, PLACE) == "headgate:next")
             pod = pod_that_requests_a_sidecar(cluster, "web-1", "10.1.0.1")
-            images = {container["name"]: container["image"] for container in pod["spec"]["containers"]}
-            annotation = pod["metadata"]["annotations"]["headgate.dev/rev"]
-            assert (annotation, images["headgate-sidecar"]) == ("next", "headgate:next")
+            assert pod["metadata"]["annotations"]["headgate.dev/rev"] == "next"
+            assert sidecar_image(pod) == "headgate:next"
             secret = cluster.call("GET", f"{SYSTEM}/secrets/headgate-ca")[1]["data"]["ca.crt"]
             token, roots = cluster.token(PLACE, "web-1"), base64.b64decode(secret).decode()
 

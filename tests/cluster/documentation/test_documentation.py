@@ -22,7 +22,7 @@ from tests.cluster.documentation.readers_manifests import (
     namespace_of,
     without_beginnings,
 )
-from tests.cluster.installation import SYSTEM, WITHOUT_APIS, install
+from tests.cluster.installation import SIDECAR, SYSTEM, WITHOUT_APIS, install
 from tests.cluster.replica import serving
 from tests.docs.console import ROOT
 from tests.e2e.running_mesh import KUBECTL
@@ -61,7 +61,6 @@ MESHES = without_beginnings(
 REASONS = {reason.value for reason in Reason}
 HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
 """Reasons of conditions that are False: of `Conflicted`, and of `Programmed` while no proxy runs, as here."""
-SIDECAR = "headgate-sidecar"
 NODE = "node"
 ADDRESSES = ip_network("10.1.0.0/16")
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
