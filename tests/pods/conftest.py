@@ -184,7 +184,7 @@ class Cluster:
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
 
         def ended() -> bool:
-            return not any(map(is_ending, self.get("pods", namespace, selector)["items"]))
+            return not any(map(_is_ending, self.get("pods", namespace, selector)["items"]))
 
         until(ended, f"the end of deleted pods in {namespace}")
 
@@ -329,7 +329,15 @@ def _ready_addresses(service: dict[str, Any], pods: Sequence[dict[str, Any]]) ->
     }
 
 
-def is_ending(pod: dict[str, Any]) -> bool:
+def is_left(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is not being deleted, or one of its containers runs.
+
+    The kubelet of Kubernetes 1.20 removes a deleted pod up to 77 s after its containers have ended.
+    """
+    return not is_deleted(pod) or _is_ending(pod)
+
+
+def _is_ending(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, and one of its containers runs."""
     states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
     return is_deleted(pod) and any("running" in state for state in states)

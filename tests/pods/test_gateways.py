@@ -13,7 +13,7 @@ from tests.pods.conftest import (
     app_deployment,
     http_service,
     is_deleted,
-    is_ending,
+    is_left,
     mesh_namespace,
     split_in,
     until,
@@ -102,13 +102,10 @@ def runs(cluster: Cluster, name: str) -> bool:
 
 
 def images(cluster: Cluster, name: str) -> set[str]:
-    """Return the images of the pods of the gateway of a Service, except for deleted ones of which no container runs.
-
-    The kubelet of Kubernetes 1.20 removes such a pod up to 77 s later, after the 60 s in which its proxy may drain.
-    """
+    """Return the images of the pods of the gateway of a Service, whose containers may still run."""
     label = f"app.kubernetes.io/instance={proxy_name(WEB, name, of='service')}"
     pods = cluster.get("pods", SYSTEM, label)["items"]
-    return {pod["spec"]["containers"][0]["image"] for pod in pods if not is_deleted(pod) or is_ending(pod)}
+    return {pod["spec"]["containers"][0]["image"] for pod in pods if is_left(pod)}
 
 
 def answers(cluster: Cluster, name: str, count: int) -> Any:

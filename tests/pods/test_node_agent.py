@@ -15,6 +15,7 @@ from tests.pods.conftest import (
     app_deployment,
     http_service,
     is_deleted,
+    is_left,
     is_ready,
     mesh_namespace,
     shared_installation,
@@ -68,7 +69,7 @@ def test_a_pod_waits_for_the_node_agent_and_its_connections_pass_its_sidecar(dis
         cluster.kubectl("annotate", "namespace", PLACE, f"{REDIRECTION}-")
         assert_connections_pass_sidecars(cluster)
     agents = f"app.kubernetes.io/name={AGENT}"
-    until(lambda: not cluster.get("pods", SYSTEM, agents)["items"], "the end of the agent")
+    until(lambda: not any(map(is_left, cluster.get("pods", SYSTEM, agents)["items"])), "the end of the agent")
     assert AGENT not in cluster.kubectl("get", "serviceaccounts,clusterroles,clusterrolebindings", "-A", "-o", "name")
 
 

@@ -15,10 +15,12 @@ import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.make.objects import Object, gateway, route, rule
 from tests.pods.conftest import (
+    SYSTEM,
     Cluster,
     app_deployment,
     counted,
     http_service,
+    is_deleted,
     mesh_namespace,
     token,
     until,
@@ -26,6 +28,8 @@ from tests.pods.conftest import (
 )
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.kit import IMAGE
+
+from headgate.resources.gateway_api.proxies import proxy_name
 
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 
@@ -97,9 +101,9 @@ class Telemetry(NamedTuple):
 
 
 def only_pod(cluster: Cluster, place: str, **labels: str) -> Any:
-    """Return the only pod with these labels."""
+    """Return the only pod with these labels that is not being deleted."""
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    (pod,) = cluster.get("pods", place, selector)["items"]
+    (pod,) = (pod for pod in cluster.get("pods", place, selector)["items"] if not is_deleted(pod))
     return pod
 
 
@@ -190,7 +194,8 @@ def test_a_collector_and_a_prometheus_get_exact_counts_and_requests_succeed_with
     for _ in range(BY_GATEWAY):
         urllib.request.urlopen(f"http://{address}/", timeout=50).close()
     client = only_pod(cluster, SHOP, app="client")["metadata"]["name"]
-    edge = only_pod(cluster, "headgate-system", **{"app.kubernetes.io/name": "headgate-gateway"})["metadata"]["name"]
+    instance = {"app.kubernetes.io/instance": proxy_name(SHOP, "edge")}  # Gateways of earlier modules may still end
+    edge = only_pod(cluster, SYSTEM, **instance)["metadata"]["name"]
     expected = {f"sidecar/{SHOP}/{client}": DIRECT, f"gateway/{edge}": BY_GATEWAY}
     until(lambda: {node: count for node, count in telemetry.reported().items() if count} == expected, f"{expected}")
     until(lambda: counted(cluster, SHOP, "server") == DIRECT + BY_GATEWAY, "the metrics API")
