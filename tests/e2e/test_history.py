@@ -74,7 +74,7 @@ def test_a_restart_keeps_the_history_from_which_deleted_objects_are_restored(mes
     changed = last(mesh, shop, 2)
     mesh.stop()
     mesh.start()
-    assert revisions(mesh, shop) == [before, changed]
+    until(lambda: revisions(mesh, shop) == [before, changed])  # the history may be loaded later
     mesh.delete(shop)
     deleted = last(mesh, shop, 3)
     assert [(change["action"], change["by"]) for change in deleted["changes"]] == [("Deleted", "")]

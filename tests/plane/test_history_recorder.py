@@ -55,6 +55,20 @@ class Storage:
         self.saves.set(self.saves.get() + 1)
 
 
+class HeldStorage(Storage):
+    """A state storage that sets `is_loading`, and then loads nothing until `may_load` is set."""
+
+    def __init__(self, states: dict[str, bytes]) -> None:
+        super().__init__()
+        self.states = states
+        self.is_loading, self.may_load = asyncio.Event(), asyncio.Event()
+
+    async def load(self, name: str) -> bytes | None:
+        self.is_loading.set()
+        await self.may_load.wait()
+        return await super().load(name)
+
+
 class Mesh:
     """A mesh with a recorder, and the store that both use."""
 
@@ -271,6 +285,26 @@ async def test_changes_while_nothing_recorded_become_a_revision(store: MemorySto
         assert written(mesh.log)[1:] == [("NotRecorded", ["website-v2", "website"])]
         assert mesh.log.revisions[-1].changes[1].by == "helm"
         assert mesh.log.revisions[-1].effect, "the world before is compiled again"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_change_while_the_history_is_loaded_is_recorded_with_its_writer(
+    store: MemoryStore, storage: Storage, *, is_first: bool
+) -> None:
+    await fill(store)
+    if not is_first:
+        async with running(store, storage):
+            pass
+    held = HeldStorage(storage.states)
+    async with running(store, held, active=False) as mesh:
+        mesh.active.set(value=True)
+        await held.is_loading.wait()
+        await mesh.put(website_split(weight=50, by="helm", time=now()))
+        await mesh.live_state.feed.wait_until_current()
+        held.may_load.set()
+        await mesh.recorded()
+        assert written(mesh.log) == [("RecordingStarted", []), ("Written", ["website"])]
+        assert mesh.log.revisions[-1].changes[0].by == "helm"
 
 
 async def test_a_standby_records_from_the_moment_when_it_becomes_active(store: MemoryStore, storage: Storage) -> None:

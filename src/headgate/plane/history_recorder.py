@@ -75,6 +75,10 @@ class HistoryRecorder:
         """Record until canceled. Save each change, and at the end what is not saved yet."""
         await until(self._ports.active.get, self._ports.active)
         await self._live_state.wait_compiled()
+        # Changes from now on are recorded with their writers, also those that come while the history is loaded.
+        feed = self._live_state.feed
+        self._known = feed.records
+        self._last = CompiledObjects(self._live_state.loop.compiled.get(), feed.snapshot.get())
         await self._start(await self._storage.load())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -94,9 +98,7 @@ class HistoryRecorder:
 
     async def _start(self, saved: Log | None) -> None:
         """Continue a saved history, with a revision for what changed since it was saved; or begin a history."""
-        feed = self._live_state.feed
-        now, self._known = feed.records, feed.records
-        self._last = CompiledObjects(self._live_state.loop.compiled.get(), feed.snapshot.get())
+        now = self._known
         if saved is None:
             first = RecordedRevision(number=1, time=timestamp(self._clock()), reason="RecordingStarted")
             self._set(Log(0, {key: record.content for key, record in now.items()}, (first,)))
