@@ -5,23 +5,28 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from aiohttp import web
 from tests import virtual_time
-from tests.kubernetes.http_server import serving
+from tests.kubernetes.http_server import Credentials, serving
 from tests.wire import DEADLINE_S
 
 from headgate.api.certificate import self_signed
 from headgate.errors import Unavailable
+from headgate.kubernetes import revisions
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.connection import ApiRequest, Connection
+from headgate.kubernetes.revisions import RevisionCalls
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import BOOKMARK_S, ClusterStore
 from headgate.kubernetes.transport import exchange, open_session
+from headgate.latest import Latest
+from headgate.model.identities import Credential, PrivateText
 from headgate.resources.kind import ServedKind
 from headgate.resources.registry import SERVICE
 
@@ -104,32 +109,62 @@ def read_without_an_answer(listener: socket.socket, trust: ssl.SSLContext, reque
             pass
 
 
-async def test_a_canceled_request_ends_its_connection_although_the_server_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A TLS shutdown would wait for the server, by default for up to 30 s."""
-    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 2 * DEADLINE_S)
-    files = tmp_path / "server.crt", tmp_path / "server.key"
-    for file, content in zip(files, self_signed(), strict=True):
+class SilentServer(NamedTuple):
+    """A server that answers nothing. `requested` is set by a request, and `ended` is done when its connection ends."""
+
+    host_port: str
+    certificate: bytes
+    requested: asyncio.Event
+    ended: asyncio.Task[None]
+
+
+@contextlib.asynccontextmanager
+async def silent_server(directory: Path) -> AsyncIterator[SilentServer]:
+    files = directory / "server.crt", directory / "server.key"
+    certificate, key = self_signed()
+    for file, content in zip(files, (certificate, key), strict=True):
         file.write_bytes(content)
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trust.load_cert_chain(*files)
-    connection, requested, loop = Connection(), asyncio.Event(), asyncio.get_running_loop()
-    connection.verify_ssl = False
-
-    async def request() -> None:
-        async with exchange(connection, ApiRequest("GET", "/api")):
-            raise AssertionError("unreachable: the server does not answer")
-
+    requested, loop = asyncio.Event(), asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection.host = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        connection.read_certificates()
-        served = asyncio.create_task(
-            asyncio.to_thread(read_without_an_answer, listener, trust, lambda: loop.call_soon_threadsafe(requested.set))
+        reading = asyncio.to_thread(
+            read_without_an_answer, listener, trust, lambda: loop.call_soon_threadsafe(requested.set)
         )
-        async with open_session(connection) as connection.session:
-            requesting = asyncio.create_task(request())
-            await requested.wait()
-            requesting.cancel()
-            await asyncio.gather(requesting, return_exceptions=True)
-            await served
+        host_port = f"127.0.0.1:{listener.getsockname()[1]}"
+        yield SilentServer(host_port, certificate, requested, asyncio.create_task(reading))
+
+
+async def request_api(server: SilentServer) -> None:
+    """Send a request of a session with other requests to an API server."""
+    connection = Connection()
+    connection.host, connection.verify_ssl = f"https://{server.host_port}", False
+    connection.read_certificates()
+    async with open_session(connection) as connection.session:
+        with contextlib.suppress(asyncio.CancelledError):
+            async with exchange(connection, ApiRequest("GET", "/api")):
+                raise AssertionError("unreachable: the server does not answer")
+        await server.ended
+
+
+async def call_revision(server: SilentServer) -> None:
+    """Call a revision of headgate."""
+    trusted = Credential(chain="", key=PrivateText(""), roots=server.certificate.decode())
+    calls = RevisionCalls(Credentials(""), Latest(trusted), lambda _: server.host_port)
+    with contextlib.suppress(asyncio.CancelledError):
+        await calls("next", "/render", b"")
+    await server.ended
+
+
+@pytest.mark.parametrize("request_of", [request_api, call_revision])
+async def test_a_canceled_request_ends_its_connection_although_the_server_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_of: Callable[[SilentServer], Awaitable[None]]
+) -> None:
+    """A TLS shutdown would wait for the server, by default for up to 30 s."""
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 2 * DEADLINE_S)
+    monkeypatch.setattr(revisions, "revision_server", lambda _: "localhost")  # the name in the certificate
+    async with silent_server(tmp_path) as server:
+        requesting = asyncio.ensure_future(request_of(server))
+        await server.requested.wait()
+        requesting.cancel()
+        await requesting

@@ -19,6 +19,7 @@ from headgate.kubernetes.client import ApiServer
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.names import NAME, NAMESPACE, revision_server
 from headgate.kubernetes.token_reviews import PATH
+from headgate.kubernetes.transport import RequestConnector, aborting
 from headgate.latest import Latest, wait_for_change
 from headgate.model.identities import Credential
 from headgate.objects.ports import Reader, Relist, follow
@@ -131,17 +132,18 @@ class RevisionCalls:
         server, address = revision_server(name), self._address(name)
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, headers=connection.headers()) as session,
-                session.post(f"https://{address}{path}", data=body, ssl=trust, server_hostname=server) as response,
-            ):
-                content = await response.read()
-                if response.status == 200:
-                    return content
-                text = content.decode(errors="replace")[:200]
-                raise ProxyError(f"revision {name} answers {response.status}: {text}")
+            async with aiohttp.ClientSession(
+                connector=RequestConnector(ssl=trust), timeout=timeout, headers=connection.headers()
+            ) as session:
+                with aborting():
+                    async with session.post(f"https://{address}{path}", data=body, server_hostname=server) as response:
+                        content = await response.read()
         except (OSError, aiohttp.ClientError) as error:
             raise Unavailable(f"revision {name} can't be reached at {address}: {describe(error)}") from error
+        if response.status == 200:
+            return content
+        text = content.decode(errors="replace")[:200]
+        raise ProxyError(f"revision {name} answers {response.status}: {text}")
 
 
 class _User(Input, frozen=True, kw_only=True):

@@ -46,8 +46,8 @@ class HandshakeRefused(HeadgateError):
     """The server has answered the request for a websocket with an error status."""
 
 
-class _Connector(TCPConnector):
-    """Sets `_of_request` to the connection that a request gets."""
+class RequestConnector(TCPConnector):
+    """A connector for `aborting`, which gets the connection of a request from it."""
 
     async def connect(self, *arguments: Any, **options: Any) -> ServerConnection:
         connection = await super().connect(*arguments, **options)
@@ -56,8 +56,8 @@ class _Connector(TCPConnector):
 
 
 @contextlib.contextmanager
-def _aborting() -> Iterator[None]:
-    """Abort the connection of a request that fails or is canceled before its response.
+def aborting() -> Iterator[None]:
+    """Abort the connection of a request, by a `RequestConnector`, that fails or is canceled in the `with` block.
 
     aiohttp starts a TLS shutdown, which waits up to 30 s for the server, and nothing waits for the shutdown.
     """
@@ -76,7 +76,7 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
     """Send a request and yield the response with any status. Raises Unavailable, also later while the caller reads the body."""
     try:
         async with _session(connection) as session:
-            with _aborting():
+            with aborting():
                 async with asyncio.timeout(ANSWER_S):
                     response = await session.request(
                         request.method,
@@ -108,7 +108,7 @@ async def websocket(
     """Open a websocket and yield it. Raises HandshakeRefused for a response without an upgrade, Unavailable without one."""
     try:
         async with _session(connection) as session:
-            with _aborting():
+            with aborting():
                 async with asyncio.timeout(ANSWER_S):
                     opened = await session.ws_connect(
                         URL(connection.host + target, encoded=True),
@@ -158,7 +158,9 @@ def open_session(connection: Connection, program: str = "headgate") -> ClientSes
     HTTP proxies come from the environment. The API server names `program` as the writer of objects, unless a write names its own manager.
     """
     return ClientSession(
-        connector=_Connector(ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)),
+        connector=RequestConnector(
+            ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)
+        ),
         trust_env=_has_proxy(URL(connection.host)),
         headers={"User-Agent": program},
     )
