@@ -75,9 +75,11 @@ async def relay(port):
             writer.close()
 
     async def forward(reader, writer):
-        outward = await asyncio.open_connection("127.0.0.1", port, local_addr=(HOSTILE, 0))
-        await asyncio.gather(copy(reader, outward[1]), copy(outward[0], writer))
-        ended.release()
+        try:
+            outward = await asyncio.open_connection("127.0.0.1", port, local_addr=(HOSTILE, 0))
+            await asyncio.gather(copy(reader, outward[1]), copy(outward[0], writer))
+        finally:
+            ended.release()
 
     ended = asyncio.Semaphore(0)
     async with await asyncio.start_server(forward, "127.0.0.1", 0) as server:
