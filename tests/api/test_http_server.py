@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -188,6 +189,16 @@ async def test_a_client_that_does_not_read_a_stream_is_closed() -> None:
         assert late.after(UNREAD_SECONDS + 1)
 
 
+def assert_last_response(client: socket.socket) -> None:
+    """Read a connection to its end, which follows a response that says so."""
+    client.settimeout(20)
+    with client.makefile("rb") as stream:
+        received = stream.read()
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert b"connection: close" in received.lower()
+    assert received.endswith(b"here")
+
+
 async def test_a_server_that_ends_answers_the_requests_that_have_arrived() -> None:
     """As webhooks of a replica that is deleted: the API server does not repeat a request whose connection is reset."""
 
@@ -205,8 +216,40 @@ async def test_a_server_that_ends_answers_the_requests_that_have_arrived() -> No
         server.end()
         await serving
         for client in clients:
-            client.settimeout(20)
-            received = b"".join(iter(lambda client=client: client.recv(65536), b""))
-            assert received.startswith(b"HTTP/1.1 200 OK")
-            assert b"connection: close" in received.lower()
-            assert received.endswith(b"here")
+            assert_last_response(client)
+
+
+async def test_requests_that_arrive_while_a_server_closes_its_connections_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel has their first bytes, and the event loop has not read them yet."""
+
+    async def answer(_: Request) -> Response:
+        return Response("here")
+
+    request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    shutdown = uvicorn.Server.shutdown
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        server = Server(Starlette(routes=[Route("/", answer)]))
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        whole, halved, slow, idle = (
+            stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(4)
+        )
+
+        async def send_and_shut_down(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+            whole.sendall(request)
+            halved.sendall(request[:9])
+            slow.sendall(request[:9])
+            asyncio.get_running_loop().call_soon(halved.sendall, request[9:])  # after the first step of the shutdown
+            await shutdown(server, sockets)
+
+        monkeypatch.setattr(uvicorn.Server, "shutdown", send_and_shut_down)
+        monkeypatch.setattr(server.config, "timeout_graceful_shutdown", 1)
+        while len(server.server_state.connections) < 4:
+            await asyncio.sleep(0)
+        server.end()
+        await serving
+        for client in (whole, halved):
+            assert_last_response(client)
+        assert idle.recv(1) == b""
+        assert slow.recv(1) == b""

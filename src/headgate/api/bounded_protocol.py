@@ -6,6 +6,8 @@ requests 490 MB. h11 costs 85 us of processor time for each request more.
 """
 
 import asyncio
+import fcntl
+import termios
 from typing import Any
 
 import h11
@@ -30,8 +32,12 @@ class BoundedProtocol(H11Protocol):
     @property
     def awaits_client(self) -> bool:
         """Whether no response is due: no request has arrived, or its body is incomplete."""
+        return self._is_idle or self.cycle.more_body
+
+    @property
+    def _is_idle(self) -> bool:
         cycle: RequestResponseCycle | None = vars(self)["cycle"]  # uvicorn's type omits that it begins with None
-        return cycle is None or cycle.response_complete or cycle.more_body
+        return cycle is None or cycle.response_complete
 
     def close_overdue(self, now: float) -> None:
         """Close the connection if its client sends its request, or reads the response, too slowly."""
@@ -68,6 +74,19 @@ class BoundedProtocol(H11Protocol):
         if self.cycle is not None:  # the application reads and writes no more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+
+    def shutdown(self) -> None:
+        """Close the connection when no request is due. A response to one that has begun to arrive says that the connection closes."""
+        if not (self._is_idle and self._has_begun_request()):
+            super().shutdown()
+
+    def _has_begun_request(self) -> bool:
+        """Return whether bytes of a request have arrived: the event loop may not have read them yet."""
+        if self.transport.is_closing():
+            return False
+        if self.conn.trailing_data[0]:
+            return True
+        return any(fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4)))
 
     def pause_writing(self) -> None:
         """Note when the client has stopped reading."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,6 @@ _IDLE_SECONDS = 120
 Go's clients, such as a cluster's API server, close it after 90 s. A server must not close it first: a client may send a
 request at that moment, and repeats only idempotent ones.
 """
-_READING_PASSES = 2  # the passes of the event loop in which it reads all sockets once
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 _TICK_SECONDS = 1.0  # the time between two checks for slow clients
 
@@ -92,14 +91,19 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def _accept(self, listener: socket.socket) -> None:
-        accept = partial(asyncio.get_running_loop().sock_accept, listener)
         while True:
             backoff = Backoff(longest_s=_LONGEST_ACCEPT_PAUSE_S)
-            connection, _ = await until_done(accept, "", on=OSError, backoff=backoff)
-            await self._until_handshake_possible()
-            self._begin_opening(connection)
+            await until_done(partial(self._accept_next, listener), "", on=OSError, backoff=backoff)
+
+    async def _accept_next(self, listener: socket.socket) -> None:
+        """Accept a connection. A cancellation leaves it in the queue of the listener; `sock_accept` could lose it."""
+        await _readable(listener)
+        await self._until_handshake_possible()
+        with contextlib.suppress(BlockingIOError):  # the client has left
+            self._begin_opening(listener.accept()[0])
 
     def _begin_opening(self, connection: socket.socket) -> None:
+        connection.settimeout(0)
         opening = asyncio.create_task(self._open(connection))
         self._handshakes[opening] = asyncio.get_running_loop().time()
         opening.add_done_callback(lambda done: self._handshakes.pop(done, None))
@@ -158,32 +162,38 @@ class Server(uvicorn.Server):
 
         The kernel resets the connections that it still has when the listener closes, so all of them are accepted before.
         """
+        await _end(self._accepting)
         for listener in sockets or ():
             self._accept_queued(listener)
-        await _read_sockets()
-        for task in self._accepting:
-            task.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+            listener.close()
         if self._handshakes:
             await asyncio.wait(self._handshakes, timeout=_PATIENCE_SECONDS)
-            await _read_sockets()
-        if self._handshakes or self.server_state.connections or self.server_state.tasks:
+            await _end(self._handshakes)
+        if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)  # waits for 0.1 s at least
-        for listener in sockets or ():
-            listener.close()
+        for connection in self.server_state.connections:
+            connection.transport.abort()  # its client was too slow
 
     def _accept_queued(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # BlockingIOError: there are no more
             while len(self._handshakes) < MAX_HANDSHAKES:
-                connection, _ = listener.accept()
-                connection.settimeout(0)
-                self._begin_opening(connection)
+                self._begin_opening(listener.accept()[0])
 
 
-async def _read_sockets() -> None:
-    """Let the event loop read all sockets."""
-    for _ in range(_READING_PASSES):
-        await asyncio.sleep(0)
+async def _readable(listener: socket.socket) -> None:
+    """Wait until a connection can be accepted."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(listener, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    canceled = [task for task in tasks if task.cancel()]
+    await asyncio.gather(*canceled, return_exceptions=True)
 
 
 def _web_socket(**options: Any) -> Any:
