@@ -47,9 +47,10 @@ class Replica:
         self.serving = asyncio.create_task(serving)
 
     def end(self) -> None:
-        """End the webhooks, as the end of the replica does."""
+        """End the webhooks, as the end of the replica does. A second cancellation would end them before their connections."""
         self.draining.set()
-        self.serving.cancel()
+        if not self.serving.cancelling():
+            self.serving.cancel()
 
     async def _warn(self) -> tuple[str, ...]:
         self.asked.set(self.asked.get() + 1)
