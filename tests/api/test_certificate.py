@@ -5,6 +5,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from tests.stream_server import stream_server
 
 from headgate.api.certificate import certificate_in, self_signed
 
@@ -19,10 +20,8 @@ async def test_openssl_verifies_the_certificate_for_loopback_names(tmp_path: Pat
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
         await writer.drain()
-        writer.close()
 
-    listener = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=server)
-    async with listener:
+    async with stream_server(greet, ssl=server) as listener:
         port = listener.sockets[0].getsockname()[1]
         for name in ("127.0.0.1", "localhost"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)

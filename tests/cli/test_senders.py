@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 from tests.make import objects
 from tests.make.objects import Object, meshed_pod
+from tests.stream_server import stream_server
 
 from headgate.admission.injection import TRANSPARENT
 from headgate.cli import senders
@@ -233,17 +234,12 @@ async def envoy(socket: Path, response: bytes, received: asyncio.Event) -> Async
     """Serve a response for each request on a socket."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while await reader.readuntil(b"\r\n\r\n"):
-                received.set()
-                writer.write(response)
-        writer.close()
+        while await reader.readuntil(b"\r\n\r\n"):
+            received.set()
+            writer.write(response)
 
-    server = await asyncio.start_unix_server(respond, socket)
-    try:
+    async with stream_server(respond, socket):
         yield
-    finally:
-        server.close()
 
 
 async def test_the_program_prints_the_tally_after_the_last_request(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.e2e.collector import collector
 from tests.inotify_limit import limited
 from tests.make.objects import container, namespace, pod
 from tests.ports import free_port
+from tests.stream_server import stream_server
 from tests.telemetry.proxies import ABSENCES
 from tests.waiting import until as poll
 from tests.xds.proxies import ServerAuthority
@@ -169,20 +170,17 @@ async def test_a_sidecar_that_is_asked_to_end_waits_for_the_next_control_plane_a
     """The first control plane accepts no call and ends."""
     called = asyncio.Event()
 
-    async def end(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def end(*_: object) -> None:
         called.set()
-        writer.close()
 
     port = free_port()
     async with asyncio.timeout(DEADLINE_S):
         sidecar = await rig.start()
         await rig.first_report()
-        ends = await asyncio.start_server(end, "localhost", port)
-        asked = time.time()
-        drain = await rig.start(DRAIN, HEADGATE_XDS=f"localhost:{port}")
-        await called.wait()
-        ends.close()
-        await ends.wait_closed()
+        async with stream_server(end, ("localhost", port)):
+            asked = time.time()
+            drain = await rig.start(DRAIN, HEADGATE_XDS=f"localhost:{port}")
+            await called.wait()
         await rig.serve(port)
         assert (await drain.communicate(), drain.returncode) == ((None, b""), 0)
         assert rig.reported > asked

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 import pytest
 from tests.cli.conftest import ServedMesh
 from tests.make import objects
+from tests.stream_server import stream_server
 
 from headgate.cli import try_command
 from headgate.cli.senders import Sender
@@ -27,22 +28,14 @@ def proxy(served: ServedMesh) -> Serve:
         cycle = itertools.cycle(responses)
 
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(asyncio.IncompleteReadError):
-                while True:
-                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                    length = next(
-                        (int(x[16:]) for x in head.split("\r\n") if x.lower().startswith("content-length: ")), 0
-                    )
-                    requests.append(head + (await reader.readexactly(length)).decode())
-                    writer.write(next(cycle).encode())
-            writer.close()
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = next((int(x[16:]) for x in head.split("\r\n") if x.lower().startswith("content-length: ")), 0)
+                requests.append(head + (await reader.readexactly(length)).decode())
+                writer.write(next(cycle).encode())
 
-        server = await asyncio.start_unix_server(respond, served.probe)
-        try:
+        async with stream_server(respond, served.probe):
             yield requests
-        finally:
-            server.close()
-            await server.wait_closed()
 
     return serve
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.ports import free_port
+from tests.stream_server import stream_server
 
 from headgate.errors import Unavailable
 from headgate.kubernetes import handover
@@ -28,11 +29,10 @@ async def test_an_active_replica_waits_until_the_next_one_accepts_connections(ne
     """D28."""
     attempted, ended = asyncio.Event(), asyncio.create_task(hand_over(was_active=True))
 
-    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    async def refuse(*_: object) -> None:
         attempted.set()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", next_port), asyncio.timeout(DEADLINE_S):
+    async with stream_server(refuse, ("127.0.0.1", next_port)), asyncio.timeout(DEADLINE_S):
         await attempted.wait()
         await ended
 

@@ -9,6 +9,7 @@ from tests.differential.http_exchange import Message, exchange
 from tests.render.golden_cases import OWN_CASES, all_meshes, selection
 from tests.render.haproxy.haproxy_process import check, needs_haproxy, serving
 from tests.render.shop import HOST, shop
+from tests.stream_server import stream_server
 from tests.wire import Address
 
 from headgate.model.identities import PrivateText
@@ -75,12 +76,10 @@ async def test_only_upgrades_to_websocket_reach_a_backend(tmp_path: Path) -> Non
 
 @needs_haproxy
 async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_difference_is_named(tmp_path: Path) -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with shop() as web:
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with shop() as web, stream_server(silent) as server:
         web.members[0].port = server.sockets[0].getsockname()[1]
         limits = Timeouts(request=20_000, backend=50)
         mesh = web.mesh(Route(split=Split(targets=(web.target(0),)), timeouts=limits))
@@ -88,8 +87,6 @@ async def test_a_backend_that_does_not_answer_in_time_gets_504_and_the_differenc
         assert [item.reason for item in rendered.omissions] == [OmissionReason.TIMEOUT]
         async with serving(rendered, tmp_path):
             assert await web.counted(1) == {504: 1}
-        server.close()
-        await server.wait_closed()
 
 
 @needs_haproxy

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.make.objects import config_map
 from tests.standalone.pods.machine import ProcessMachine, key, pid_of, process_pod, running
+from tests.stream_server import stream_server
 
 from headgate.resources.core.pod_spec import Container, LifecycleHandler
 from headgate.resources.decode import read
@@ -79,9 +80,8 @@ async def test_a_hook_can_be_an_http_request(machine):
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+    async with stream_server(serve) as listener:
         port = listener.sockets[0].getsockname()[1]
         hooks = {"preStop": {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/drain"}}}
         spec = {"terminationGracePeriodSeconds": 60}

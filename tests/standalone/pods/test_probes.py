@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import os
 import re
 import socket
@@ -11,6 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from tests.ports import free_port
+from tests.stream_server import stream_server
 
 from headgate.api.certificate import certificate_in
 from headgate.resources.core.pod_spec import Container, ContainerPort, Probe
@@ -39,11 +39,6 @@ async def server():
     """
     requests: list[bytes] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # a TCP probe connects and sends no request
-        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
-            await answer(reader, writer)
-
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         path, _, place = requests[-1].split()[1].decode().strip("/").partition("/")
@@ -58,7 +53,7 @@ async def server():
             location = f"Location: {place}\r\nX-Large: {'x' * 20_000}\r\n" if place else ""
             writer.write(f"HTTP/1.1 {path} Some Words\r\n{location}Content-Length: 0\r\n\r\n".encode())
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+    async with stream_server(answer) as listener:
         yield listener.sockets[0].getsockname()[1], requests
 
 
@@ -234,9 +229,8 @@ async def test_an_https_probe_accepts_any_certificate(tmp_path):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as listener:
+    async with stream_server(serve, ssl=context) as listener:
         port = listener.sockets[0].getsockname()[1]
         assert await run_probe(probe(httpGet={"port": port, "scheme": "HTTPS"}), target()) == ""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.ports import free_port
 from tests.render.nginx.nginx_process import NGINX, needs_nginx
+from tests.stream_server import stream_server
 
 from headgate.latest import until
 from headgate.render.output import Rendered
@@ -93,11 +94,9 @@ async def test_an_nginx_without_processor_time_completes_its_requests_before_it_
         received.set()
         await answers.wait()
         writer.write(b"HTTP/1.0 202 Accepted\r\n\r\n")
-        writer.close()
 
-    backend = await asyncio.start_server(serve, HOST, 0)
     before = NginxProcess(tmp_path / "nginx", NginxProgram(NGINX))
-    async with asyncio.timeout(60), backend:
+    async with asyncio.timeout(60), stream_server(serve, (HOST, 0)) as backend:
         before.wanted.set(forwarding(port, backend.sockets[0].getsockname()[1]))
         task = asyncio.create_task(before.run(asyncio.Event().wait))
         await until(before.serves.get, before.serves)
