@@ -17,8 +17,8 @@ from headgate.api.certificate import CertificateFiles
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
-from headgate.history.revisions import Log
-from headgate.latest import Latest
+from headgate.history.revisions import Log, applied
+from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.gateways import ensure_class
 from headgate.objects.lifecycle import now, with_metadata
@@ -99,6 +99,12 @@ class LivingMesh(ServedMesh):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(next_batch.wait(), 0.05)  # some objects, such as Deployments, have no feed
             await self.live_state.wait_compiled()
+            await until(self._is_recorded, self.live_state.history)
+
+    def _is_recorded(self) -> bool:
+        """Return whether the history has all objects as they are: it is written after the compilation."""
+        records = self.live_state.feed.records
+        return applied(self.log.base, self.log.revisions) == {key: record.content for key, record in records.items()}
 
     async def unfinished(self) -> str:
         """Return what a controller has still to do; empty if there is nothing."""
