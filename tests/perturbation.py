@@ -4,7 +4,6 @@ A test that reads once what becomes true later fails in one of a hundred runs on
 """
 
 import asyncio
-import functools
 import random
 import selectors
 import time
@@ -66,8 +65,14 @@ class HoldingSelector(selectors.DefaultSelector):
 def perturb(longest: float) -> None:
     """Hold back what the event loops and the thread pools of this process do, by at most `longest` seconds each time."""
     holds = Holds(longest)
-    selectors.DefaultSelector = functools.partial(HoldingSelector, holds)  # type: ignore[assignment,misc]
-    call_at, submit = asyncio.BaseEventLoop.call_at, ThreadPoolExecutor.submit
+    begin, call_at, submit = (
+        asyncio.SelectorEventLoop.__init__,
+        asyncio.BaseEventLoop.call_at,
+        ThreadPoolExecutor.submit,
+    )
+
+    def begin_holding(loop: asyncio.SelectorEventLoop, selector: selectors.BaseSelector | None = None) -> None:
+        begin(loop, selector or HoldingSelector(holds))
 
     def call_late(loop: asyncio.BaseEventLoop, when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
         real = isinstance(getattr(loop, "_selector", None), HoldingSelector)  # tests in virtual time are exact
@@ -80,5 +85,6 @@ def perturb(longest: float) -> None:
     def submit_held(self: ThreadPoolExecutor, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return submit(self, held, call, *args, **kwargs)
 
+    asyncio.SelectorEventLoop.__init__ = begin_holding  # type: ignore[assignment,method-assign]
     asyncio.BaseEventLoop.call_at = call_late  # type: ignore[assignment,method-assign]
     ThreadPoolExecutor.submit = submit_held  # type: ignore[assignment,method-assign]
