@@ -92,11 +92,21 @@ async def test_a_message_of_the_api_is_printed_without_control_characters(served
         assert "\x1b" not in ended.out
 
 
-async def test_a_call_that_ends_after_its_server_is_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+class FirstWarning(logging.Handler):
+    """Awaits the first warning of a logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.record: asyncio.Future[logging.LogRecord] = asyncio.get_running_loop().create_future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.record.done():
+            self.record.set_result(record)
+
+
+async def test_a_call_that_ends_after_its_server_is_no_warning(tmp_path: Path) -> None:
     """gRPC warns of it, because the event of the call can be handled later than the end of the server."""
-    began, stopped, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    began, stopped, logger, first = asyncio.Event(), asyncio.Event(), logging.getLogger("grpc"), FirstWarning()
 
     async def late(_requests: AsyncIterable[bytes], _context: grpc.aio.ServicerContext) -> bytes:
         began.set()
@@ -104,7 +114,6 @@ async def test_a_call_that_ends_after_its_server_is_no_warning(
             await stopped.wait()
         except asyncio.CancelledError:
             await stopped.wait()
-        ended.set()
         return b""
 
     server = grpc.aio.server()
@@ -116,10 +125,11 @@ async def test_a_call_that_ends_after_its_server_is_no_warning(
         call = channel.unary_unary("/Reports/Export")(b"")
         await began.wait()
         await server.stop(None)
+        logger.addHandler(first)
         stopped.set()
-        await ended.wait()
+        warning = await first.record
+        logger.removeHandler(first)
         assert await call.code() == grpc.StatusCode.UNAVAILABLE
-    (warning,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert "/Reports/Export" in warning.getMessage()
     assert not EndedCalls().filter(warning)
     assert EndedCalls().filter(logging.makeLogRecord({"name": "headgate.xds.server", "msg": "a proxy is late"}))
