@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.api_server import ADMIN, HEADGATE, UNPRIVILEGED, KubeApiServer
+from tests.stream_server import stream_server
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import AccessDenied, Client, path_of
@@ -193,7 +194,7 @@ async def proxy() -> AsyncIterator[tuple[str, list[str]]]:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await asyncio.gather(pump(reader, back), pump(there, writer))
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    async with stream_server(serve) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
 
 

@@ -11,6 +11,7 @@ from aiohttp import ClientSession, CookieJar
 from playwright.async_api import expect
 from tests.browser import chromium, needs_chromium, visit
 from tests.cluster.api_server import ADMIN, UNPRIVILEGED, KubeApiServer
+from tests.cluster.control_planes import eventually
 from tests.make import objects
 
 from headgate.dashboard.local import Address, serving
@@ -19,6 +20,7 @@ from headgate.dashboard.server import PageSettings
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
 WEBSITE = objects.split("website", {"website-v1": 1}, name="website", namespace="")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Login = Callable[[str], contextlib.AbstractAsyncContextManager[ClientSession]]
 
 
@@ -87,7 +89,10 @@ async def test_a_reader_sees_what_it_may_and_is_not_offered_the_rest(cluster: Ku
         "subjects": [{"apiGroup": group, "kind": "User", "name": "unprivileged"}],
     }
     cluster.make(f"{access}/rolebindings", binding)
+    may_watch = {"verb": "watch", "group": "split.smi-spec.io", "resource": "trafficsplits", "namespace": "readers"}
+    question = {"spec": {"user": "unprivileged", "resourceAttributes": may_watch}}
     try:
+        await eventually(lambda: cluster.make(ACCESS_REVIEWS, question)["status"]["allowed"])
         settings = PageSettings("", "readers")
         async with (
             serving(cluster.credentials(UNPRIVILEGED), settings, port=0, last=Address()) as address,

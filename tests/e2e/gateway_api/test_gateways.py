@@ -104,11 +104,14 @@ def test_the_client_selects_one_of_the_usable_certificates_by_its_key(
 
 
 def test_the_end_of_a_certificate_is_announced(site: Site) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
-    chain = server_certificate(key, begin=begin, validity=dt.timedelta(hours=1, seconds=10))
-    pair = Pair(chain, pem(key))
-    site.apply(manifest(server_secret("short", pair, namespace="")), edge_gateway(https(reference={"name": "short"})))
+    key, hour = ec.generate_private_key(ec.SECP256R1()), dt.timedelta(hours=1)
+
+    def ends_in(time: dt.timedelta) -> str:
+        """Return the Secret with a certificate in the last tenth of its validity, of which the user is warned."""
+        chain = server_certificate(key, begin=dt.datetime.now(dt.UTC) - 20 * hour, validity=20 * hour + time)
+        return manifest(server_secret("short", Pair(chain, pem(key)), namespace=""))
+
+    site.apply(ends_in(hour), edge_gateway(https(reference={"name": "short"})))
 
     def announced(text: str) -> list[str]:
         events = site.host.get("events", site.namespace)["items"]
@@ -116,6 +119,7 @@ def test_the_end_of_a_certificate_is_announced(site: Site) -> None:
         return [item["message"] for item in own if text in item["message"]]
 
     until(lambda: announced("expires at"), "the warning before the end")
+    site.apply(ends_in(dt.timedelta(seconds=5)))
     until(lambda: announced("expired at"), "the warning after the end")
     site.apply(manifest(server_secret("short", PAIRS["P-256"], namespace="")))
     until(lambda: announced("is valid now"), "the Event about a new certificate")
