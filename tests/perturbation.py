@@ -1,6 +1,6 @@
 """Perturbs the tests of a process: sockets, timers and threads are held back at random, as on a busy machine.
 
-A test that reads once what becomes true later fails in one of a hundred runs on a busy machine, and in most runs here.
+A test that reads once what becomes true later fails in one of a hundred runs on a busy machine, and in one of a few runs here.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ SECONDS = 60.0
 _READING = ("ca", "check", "config", "explain", "logs", "proxies", "status", "try", "wait")
 """Subcommands of headgate that read what follows a change later. The test repeats them until the output fits."""
 _RETRIED = (
-    *("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "curl"),
+    *("kubectl get", "kubectl describe", "kubectl exec", "kubectl traffic", "kubectl logs", "curl"),
     *(f"headgate {word}" for word in _READING),
 )
 
