@@ -1,5 +1,7 @@
-"""Runs a control plane: its event loop, and Python's interpreter with settings for it."""
+"""Runs a control plane: its event loop, and Python's interpreter with settings for it. Ends connections."""
 
+import asyncio
+import contextlib
 import sys
 from collections.abc import Coroutine
 from typing import Any
@@ -21,3 +23,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
     sys.setswitchinterval(SWITCH_S)
     uvloop.run(work)
+
+
+def abort(transport: asyncio.WriteTransport) -> None:
+    """Abort a connection, whatever it does now."""
+    with contextlib.suppress(
+        AttributeError
+    ):  # a TLS connection that was closed twice, in early releases of Python 3.11
+        transport.abort()

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate import event_loop
 from headgate.api.bounded_protocol import HEAD_BYTES, BoundedProtocol
 from headgate.backoff import Backoff, until_done
 
@@ -172,7 +173,7 @@ class Server(uvicorn.Server):
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)  # waits for 0.1 s at least
         for connection in self.server_state.connections:
-            connection.transport.abort()  # its client was too slow
+            event_loop.abort(connection.transport)  # its client was too slow
 
     def _accept_queued(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # BlockingIOError: there are no more

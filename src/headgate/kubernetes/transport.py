@@ -26,6 +26,7 @@ from aiohttp import (
 from aiohttp.connector import Connection as ServerConnection
 from yarl import URL
 
+from headgate import event_loop
 from headgate.errors import HeadgateError, Unavailable
 from headgate.http_failures import describe
 from headgate.kubernetes.connection import ANSWER_S, ApiRequest, Connection
@@ -65,7 +66,7 @@ def aborting() -> Iterator[None]:
         yield
     except BaseException:
         if transport := _of_request.get():
-            transport.abort()
+            event_loop.abort(transport)
         raise
     finally:
         _of_request.set(None)
