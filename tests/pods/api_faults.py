@@ -7,11 +7,11 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from weakref import WeakSet
 
-from aiohttp import AddrInfoType, ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from tests.sockets import Sockets
 
 _OWN_HEADERS = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 STATUSES = (429, 500)
@@ -26,9 +26,9 @@ GONE = {
 
 
 class _Listening(socket.socket):
-    """A socket that adds each connection that it accepts to a set."""
+    """A socket that adds each connection that it accepts to `accepted`."""
 
-    def __init__(self, accepted: WeakSet[socket.socket]) -> None:
+    def __init__(self, accepted: Sockets) -> None:
         super().__init__()
         self._accepted = accepted
 
@@ -54,7 +54,7 @@ class ApiFaults:
         self.seen: Counter[str] = Counter()
         self._upstream = upstream
         self._watches: set[asyncio.Task[object]] = set()
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._sockets = Sockets()
         self._loop = asyncio.new_event_loop()
         self._listed: set[str] = set()
         self._random = random.Random(1)
@@ -91,7 +91,7 @@ class ApiFaults:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(pki / "apiserver.crt", pki / "apiserver.key")
         trust = ssl.create_default_context(cafile=pki / "ca.crt")
-        connector = TCPConnector(ssl=trust, limit=0, socket_factory=self._socket)
+        connector = TCPConnector(ssl=trust, limit=0, socket_factory=self._sockets.open)
         async with ClientSession(
             connector=connector, timeout=ClientTimeout(total=None), auto_decompress=False
         ) as self._session:
@@ -106,20 +106,7 @@ class ApiFaults:
             ready.set()
             await self._ended.wait()
             await runner.cleanup()
-        await self._close_sockets()
-
-    def _socket(self, address: AddrInfoType) -> socket.socket:
-        opened = socket.socket(*address[:3])
-        self._sockets.add(opened)
-        return opened
-
-    async def _close_sockets(self) -> None:
-        """Close the connections that still wait for the other side's end of TLS, such as those of cut watches."""
-        for opened in tuple(self._sockets):
-            with suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)
-        while any(opened.fileno() >= 0 for opened in self._sockets):
-            await asyncio.sleep(0)
+        await self._sockets.close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_watch = "watch" in request.query

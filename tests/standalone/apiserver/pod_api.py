@@ -1,6 +1,5 @@
 """An embedded API with a machine that runs pods, for a real kubectl and for raw WebSocket clients."""
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -8,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiohttp import ClientSession, ClientWebSocketResponse, TCPConnector, WSMsgType
-from aiohttp.connector import Connection
 from tests.api_client import access
 from tests.embedded_api import TOKEN, EmbeddedApi, KubectlPort
+from tests.sockets import Sockets
 from tests.standalone.pods import machine as machines
 from tests.standalone.pods.machine import ProcessMachine, process_pod
 
@@ -35,31 +34,13 @@ class PodApi(NamedTuple):
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator["RawClient"]:
-        given, connector = access(self.api.kubeconfig), AbortingConnector(limit=0)
+        given, sockets = access(self.api.kubeconfig), Sockets()
+        connector = TCPConnector(limit=0, socket_factory=sockets.open)
         async with ClientSession(
             f"https://{given.host}:{given.port}", headers=given.headers, connector=connector
         ) as session:
             yield RawClient(session, given.tls)
-        connector.abort()
-
-
-class AbortingConnector(TCPConnector):
-    """Keeps its connections: a WebSocket that closes begins a TLS shutdown, for which nothing in aiohttp waits."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._transports: list[asyncio.Transport | None] = []
-
-    async def connect(self, *arguments: Any, **options: Any) -> Connection:
-        connection = await super().connect(*arguments, **options)
-        self._transports.append(connection.transport)
-        return connection
-
-    def abort(self) -> None:
-        """Abort all connections, so that none is open when the test ends."""
-        for transport in self._transports:
-            if transport:
-                transport.abort()
+        await sockets.close()
 
 
 class RawClient(NamedTuple):
