@@ -140,7 +140,8 @@ async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(p
     await pods.run()
     async with on_terminal(pods.api, *command, rows=33, columns=111) as (screen, process):
         await screen.until("ready> ")
-        screen.type("stty size; tty; echo TERM=$TERM\n")
+        # kubectl sends its size beside the input, and later than the shell begins.
+        screen.type("until stty size | grep -v '^0 0'; do :; done; tty; echo TERM=$TERM\n")
         shown = await screen.until("ready> ")
         assert "33 111" in shown
         assert "/dev/pts/" in shown
