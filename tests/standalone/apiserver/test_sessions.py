@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.embedded_api import UNCOLLECTED, EmbeddedApi, KubectlPort
 from tests.make.objects import config_map
-from tests.standalone.apiserver.pod_api import PodApi, output, running_pods
+from tests.standalone.apiserver.pod_api import SLEEP, PodApi, output, running_pods
 from tests.standalone.pods.machine import PORTS, SERVER, key, process_pod, python
 
 from headgate.standalone.apiserver.sessions import MAX_SESSIONS, _copied
+from headgate.standalone.pods.containers import ContainerRun
 from headgate.standalone.processes import identity_of, until_gone
+from headgate.standalone.supervisor import ProgramRecord
 
 
 @pytest.fixture
@@ -152,6 +154,26 @@ async def test_exec_with_a_terminal_has_job_control_and_the_size_of_the_client(p
         await screen.until("ready> ")
         screen.type("exit 5\n")
         assert await process.wait() == 5
+
+
+async def test_exec_is_refused_until_its_container_has_begun(pods, monkeypatch) -> None:
+    """A command was killed at once, with exit code 137, because the container's process was not known yet."""
+    started, go_on, begin = asyncio.Event(), asyncio.Event(), ContainerRun._begun
+
+    async def begin_late(run: ContainerRun, record: ProgramRecord) -> None:
+        started.set()
+        await go_on.wait()
+        await begin(run, record)
+
+    monkeypatch.setattr(ContainerRun, "_begun", begin_late)
+    await pods.machine.store.create(process_pod("web", command=SLEEP))
+    await started.wait()
+    ran = await pods.api.kubectl("exec", "web", "--", "echo", "here")
+    assert (ran.code, ran.out) == (1, "")
+    assert "container app does not run: it is waiting (ContainerCreating)" in ran.err
+    go_on.set()
+    await pods.machine.ready("web")
+    assert await pods.api.ok("exec", "web", "--", "echo", "here") == "here\n"
 
 
 async def test_exec_ends_with_its_container(pods) -> None:

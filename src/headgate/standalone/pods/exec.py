@@ -57,7 +57,7 @@ class ContainerCommand(NamedTuple):
 
 def check_running(run: Run) -> None:
     """Check that a container runs. Raises NotRunning with what it does instead."""
-    if not run.live:
+    if not (run.live and run.state.pid):  # a process that has just started has no pid in the state yet
         name, state = run.settings.container.name, run.state
         raise NotRunning(f"container {name} does not run: it is {state.phase} ({state.message or state.reason})")
 
