@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from tests.make.objects import service
 
@@ -63,6 +65,24 @@ async def test_a_repetition_increases_the_count_of_an_event_and_another_message_
     assert counts == {"one": 2, "two": 1}
     one = next(event for event in await events(store) if event["message"] == "one")
     assert one["firstTimestamp"] < one["lastTimestamp"]
+
+
+async def test_repetitions_at_the_same_moment_are_all_counted(
+    store: MemoryStore, recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by two tasks of a pod, or by two replicas of the control plane. A conflict ended the task that had lost."""
+    birds, read = await created(store), MemoryStore.get
+
+    async def read_slowly(store: MemoryStore, key: Key) -> Object:
+        obj = await read(store, key)
+        await asyncio.sleep(0)
+        return obj
+
+    monkeypatch.setattr(MemoryStore, "get", read_slowly)
+    repeated = [recorder.record(birds, type="Warning", reason="A", message="one") for _ in range(3)]
+    await asyncio.gather(*repeated)
+    (event,) = await events(store)
+    assert event["count"] == 3
 
 
 async def test_a_new_event_is_written_without_a_read_before(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
-from headgate.errors import AlreadyExists, Invalid, NotFound
+from headgate.errors import AlreadyExists, Conflict, Invalid, NotFound
 from headgate.objects.ports import Store
 from headgate.resources.kind import api_version
 from headgate.resources.meta import Key, Object, epoch_seconds, micro_timestamp, timestamp
@@ -16,6 +16,7 @@ _SWEEP = 60.0  # Seconds between two deletions of expired Events.
 _LONGEST_MESSAGE = 1024  # The longest message in bytes, as in Kubernetes.
 _LONGEST_INSTANCE = 128  # The longest reportingInstance in characters.
 _LONGEST_NAME = 230  # The most characters of the object's name that an Event's name contains.
+_ATTEMPTS = 5  # to count a repetition; one that always conflicts is not counted
 _ACTION = "Reconcile"  # What headgate did with the object when it found the reason for the Event.
 
 
@@ -170,8 +171,16 @@ class EventRecorder:
         try:  # most Events are new: this is one request to an API server, and none to read first
             await self._store.create({**event, **version.first(occurrence)})
         except AlreadyExists:
-            old = await self._store.get(key_of(event))
-            await self._store.update({**old, **version.repeated(old, occurrence.seconds)})
+            await self._repeat(key_of(event), version, occurrence.seconds)
+
+    async def _repeat(self, key: Key, version: EventVersion, seconds: float) -> None:
+        for _ in range(_ATTEMPTS):
+            old = await self._store.get(key)
+            try:
+                await self._store.update({**old, **version.repeated(old, seconds)})
+            except Conflict:  # another task or replica counts the same Event at this moment
+                continue
+            return
 
     async def _sweep(self) -> None:
         now = self._clock()
