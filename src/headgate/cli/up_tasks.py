@@ -18,7 +18,7 @@ from headgate.objects.ports import follow_all
 from headgate.plane.status.recoveries import missing_object, recovered
 from headgate.plane.workload_readiness import ready_pods, unstartable
 from headgate.resources.meta import Key, Object
-from headgate.resources.pod_owners import Ref, controller
+from headgate.resources.pod_owners import controller, ref_of
 from headgate.resources.pod_templates import REPLICATED_KINDS, available_pods, needed_pods
 from headgate.resources.registry import POD
 from headgate.standalone.app import Running
@@ -105,8 +105,8 @@ class UpTasks:
             text
             for workload in workloads
             if not controller(workload)
-            and (text := _missing_replicas(workload, ready[_ref(workload)]))
-            and _ref(workload) not in stuck
+            and (text := _missing_replicas(workload, ready[ref_of(workload)]))
+            and ref_of(workload) not in stuck
         ]
 
     async def watch_files(self) -> None:
@@ -215,10 +215,6 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
         edited=seen.get(gone.about) != after.report.seen.get(gone.about),
         still_missing=missing is not None and missing not in after.report.seen,
     )
-
-
-def _ref(workload: Object) -> Ref:
-    return Ref(workload["kind"], workload["metadata"]["namespace"], workload["metadata"]["name"])
 
 
 def _missing_replicas(workload: Object, ready: int) -> str:

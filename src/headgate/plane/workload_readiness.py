@@ -11,7 +11,7 @@ from headgate.resources.core.pod import ENDED
 from headgate.resources.core.pod_metadata import SIDECAR
 from headgate.resources.mesh_status import UnreadyWorkload, WorkloadCounts
 from headgate.resources.meta import Key, Object, epoch_seconds
-from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Ownership, Ref, controller, owners
+from headgate.resources.pod_owners import TEMPLATE_HASH, Ownership, Ref, controller, owners, ref_of
 from headgate.resources.pod_templates import needed_pods
 
 STARTING_S = 10.0  # seconds for which a new pod or Deployment without an error counts as starting, not as a problem
@@ -68,7 +68,7 @@ def workload_counts(
         members[owner].append(_read(pod, failure, probes.get(uid), ends=owner.kind == JOB))
         if SIDECAR in (metadata.get("annotations") or {}):
             meshed.add(owner)
-    stored = {_ref(obj): obj for obj in workloads if not controller(obj) or obj["kind"] == JOB}
+    stored = {ref_of(obj): obj for obj in workloads if not controller(obj) or obj["kind"] == JOB}
     counted = meshed if only_meshed else members.keys() | stored.keys()
     rows = [_row(ref, members.get(ref, ()), stored.get(ref), now) for ref in sorted(counted)]
     return WorkloadCounts(
@@ -80,9 +80,10 @@ def workload_counts(
 
 def ready_pods(pods: Iterable[Object], workloads: Iterable[Object]) -> Counter[Ref]:
     """Return the number of ready pods of each workload and of its owners. Pods that have ended or are being deleted do not count."""
-    stored = {_ref(obj): Ownership(controller(obj), "") for obj in workloads}
-    ready = (pod for pod in pods if not _is_ending(pod) and _read(pod, "", None, ends=True).ready)
-    return Counter(owner for pod in ready for owner in owners(_ref(pod), {**stored, _ref(pod): _ownership(pod)}.get))
+    ready = [pod for pod in pods if not _is_ending(pod) and _read(pod, "", None, ends=True).ready]
+    owned = {ref_of(obj): Ownership(controller(obj), "") for obj in workloads}
+    owned |= {ref_of(pod): _ownership(pod) for pod in ready}
+    return Counter(owner for pod in ready for owner in owners(ref_of(pod), owned.get))
 
 
 def unstartable(pods: Iterable[Object], failures: Mapping[str, str]) -> frozenset[Ref]:
@@ -104,13 +105,9 @@ def _is_ending(pod: Object) -> bool:
 
 def _workload(pod: Object) -> Ref:
     """Return the topmost owner of a pod that the pod's own metadata names, or the pod itself."""
-    itself = _ref(pod)
+    itself = ref_of(pod)
     *_, last = (itself, *owners(itself, {itself: _ownership(pod)}.get))
     return last
-
-
-def _ref(obj: Object) -> Ref:
-    return Ref(obj.get("kind", POD), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
 def _ownership(pod: Object) -> Ownership:

@@ -54,6 +54,11 @@ class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else self.namespace or self.name
 
 
+def ref_of(obj: Object) -> Ref:
+    """Return the reference to an object; a pod of a list may lack its kind."""
+    return Ref(obj.get("kind", POD), obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
 class OwnedObject(Protocol):
     """An object with its controller and the value of its label `pod-template-hash`."""
 
