@@ -191,7 +191,8 @@ class RawServer:
         self.connections = 0
         self._open: set[RawConnection] = set()
         self.serve: Serve = self.echo
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def use(self, serve: Serve | None = None) -> None:
         """Serve requests differently from now on, by default as at first; forget what was seen."""
@@ -204,7 +205,12 @@ class RawServer:
         connection.send(answer(b"" if request.head.method == "HEAD" else request.head.line))
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; wait until no thread accepts connections.
+
+        The thread would go on with the number of the closed socket, and with a signal take a connection of the next server.
+        """
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listening.close()
 
     def end_connections(self) -> None:
