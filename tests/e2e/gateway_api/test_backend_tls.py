@@ -296,7 +296,8 @@ def test_a_gateway_presents_its_certificate_to_backends_with_a_policy(site: Site
     )
     address = site.accepted("web")
     wait_for_policy(site, "secured", "Accepted")
-    assert conditions(site.status("gateway/edge"))["ResolvedRefs"] == ("True", "ResolvedRefs")
+    resolved = ("True", "ResolvedRefs")
+    until(lambda: conditions(site.status("gateway/edge"))["ResolvedRefs"] == resolved, "the Secret of the Gateway")
     assert ask(site, address, "secured") == f"{HOST} gateway.example.com"
     site.apply(manifest(server_secret("client", issued("renewed.example.com"), namespace="")))
     site.host.settle()

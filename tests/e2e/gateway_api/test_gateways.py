@@ -271,8 +271,8 @@ def test_a_gateway_serves_its_listeners_beside_one_with_an_unknown_protocol(site
         refused = site.listener("strange", gateway)
         assert refused["conditions"]["Accepted"] == ("False", "UnsupportedProtocol")
         assert (refused["supportedKinds"], refused["attachedRoutes"]) == ([], 0)
-    served = site.listener("http")
-    assert (served["conditions"]["Accepted"], served["attachedRoutes"]) == (("True", "Accepted"), 1)
+    site.wait_for_attached({"http": 1, "strange": 0})
+    assert site.listener("http")["conditions"]["Accepted"] == ("True", "Accepted")
 
 
 @pytest.mark.conformance("HTTPRouteMultipleGateways")
