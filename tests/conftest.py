@@ -99,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make each start of a program by a fast test an error."""
     selection.guard()
     if longest := config.getoption("--hold-ms"):
+        os.environ[perturbation.VARIABLE] = str(longest)
         perturbation.perturb(longest / 1000)
 
 

@@ -1,10 +1,11 @@
 """Fork a process for each start of headgate in tests: its imports take half of the processor time of a start.
 
-usage: fork_server.py NAME
+usage: fork_server.py NAME [HOLD_MS]
 
 The server has imported all of headgate. It listens on the abstract socket NAME, prints a line when it is ready, and ends
 when its stdin is closed. For each connection it forks a headgate as `fork_client` requests it, responds with its process
-ID, and later with its exit status as `subprocess` has it. A headgate whose client closes the connection is killed.
+ID, and later with its exit status as `subprocess` has it. A headgate whose client closes the connection is killed. With HOLD_MS,
+each headgate holds its sockets, timers and threads back (`perturbation`).
 """
 
 import atexit
@@ -37,7 +38,7 @@ CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE, PR_SET_DUMPABLE = 0x20000, 4096, 16384
 Request = dict[str, Any]
 
 
-def prepare() -> None:
+def prepare(*hold_ms: str) -> None:
     """Import all of headgate, and link the schemas of all kinds."""
     modules = (module.name for module in pkgutil.walk_packages(headgate.__path__, "headgate."))
     for name in (*LATE, *(name for name in modules if not name.endswith("__main__"))):
@@ -45,6 +46,9 @@ def prepare() -> None:
     list(catalog.schemas().values())
     limits = import_module("headgate.plane.write_warnings")
     limits.WARNINGS_S = limits.EFFECT_S = WARNINGS_S  # type: ignore[attr-defined]
+    if hold_ms:
+        sys.path.append(str(Path(__file__).parent))
+        import_module("perturbation").perturb(float(*hold_ms) / 1000)
     os.fsync = lambda _fd: None  # type: ignore[assignment]  # no test ends the machine; a start waits 0.4 s for the disk
     atexit.register(
         gc.collect
@@ -159,8 +163,9 @@ def become(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    prepare()
-    server = Server(sys.argv[1])
+    _, name, *hold_ms = sys.argv
+    prepare(*hold_ms)
+    server = Server(name)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     if request := server.serve():

@@ -8,15 +8,16 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests import fork_client, fork_server
+from tests import fork_client, fork_server, perturbation
 
 
 @cache
 def server() -> str:
     """Return the name of the server; the first call in a process starts it. It ends with the process."""
     name = f"headgate-tests-{os.getpid()}"
+    hold_ms = filter(None, [os.environ.get(perturbation.VARIABLE)])
     process = subprocess.Popen(
-        [sys.executable, "-P", fork_server.__file__, name],
+        [sys.executable, "-P", fork_server.__file__, name, *hold_ms],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd="/",

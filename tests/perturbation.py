@@ -1,4 +1,4 @@
-"""Perturbs the tests of a process: sockets, timers and threads are held back at random, as on a busy machine.
+"""Perturbs the tests of a process, or a program of headgate: sockets, timers and threads are held back at random, as on a busy machine.
 
 A test that reads once what becomes true later fails in one of a hundred runs on a busy machine, and in one of a few runs here.
 """
@@ -11,11 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+import uvloop
+
 P = ParamSpec("P")
 T = TypeVar("T")
 HELD, STALLED, LATE = 0.25, 0.01, 0.3
 """The shares of ready sockets that are held, of waits that stall their event loop, and of timers and threads that begin late."""
 _NAP_S = 0.0005
+VARIABLE = "HEADGATE_TESTS_HOLD_MS"
+"""Names the longest hold in milliseconds to the processes of a run that start programs."""
 
 
 class Holds:
@@ -85,6 +89,7 @@ def perturb(longest: float) -> None:
     def submit_held(self: ThreadPoolExecutor, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return submit(self, held, call, *args, **kwargs)
 
+    uvloop.run = asyncio.run  # type: ignore[assignment]  # the loop of a program in C can't be perturbed
     asyncio.SelectorEventLoop.__init__ = begin_holding  # type: ignore[assignment,method-assign]
     asyncio.BaseEventLoop.call_at = call_late  # type: ignore[assignment,method-assign]
     ThreadPoolExecutor.submit = submit_held  # type: ignore[assignment,method-assign]
