@@ -1,4 +1,4 @@
-"""Debian's chromium, driven by Playwright, for tests of the dashboard's page."""
+"""Debian's Chromium, driven by Playwright, for tests of the dashboard's page."""
 
 import contextlib
 import json
@@ -12,20 +12,22 @@ from playwright import sync_api
 from playwright.async_api import Browser, Error, Page, async_playwright, expect
 
 expect.set_options(timeout=60_000)  # how long a busy machine may take, and never what a test proves
-CHROMIUM = shutil.which("chromium") or ""
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or ""
+"""The program. The headless shell is Chromium's engine without the user interface, and takes half of its processor time."""
+
 LAUNCH: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 """The parameters of Playwright's `launch`. Chromium's sandbox needs user namespaces, which root in a container has not."""
 
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs chromium (Debian: chromium)")
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs Chromium (Debian: chromium-headless-shell or chromium)")
 AXE = Path(__file__).parents[1] / "tools/page/node_modules/axe-core/axe.min.js"
 needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="needs axe-core (tools/check_page.py installs it with npm)")
 
 
 @contextlib.asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Run chromium without a window."""
+    """Run Chromium without a window."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(**LAUNCH)
         try:

@@ -1,4 +1,4 @@
-"""A page in chromium with an API that the test feeds, and the paths of what its overview reads."""
+"""A page in Chromium with an API that the test feeds, and the paths of what its overview reads."""
 
 from typing import NamedTuple
 
