@@ -123,12 +123,13 @@ async def test_a_caller_with_rights_in_one_namespace_is_offered_its_views(
 async def test_a_view_that_is_left_before_its_stream_begins_opens_none(opened: OpenPage) -> None:
     """Its stream would never end, and four of them leave none for other views."""
     page, api = opened.page, opened.api
-    await page.add_init_script(
+    holds_locks = await page.add_init_script(
         "const request = navigator.locks.request.bind(navigator.locks);"
         "const begun = new Promise(resolve => { window.begin = resolve; });"
         "navigator.locks.request = async (...words) => { await begun; return request(...words); };"
     )
-    await opened.open("/proxies")
+    async with holds_locks:
+        await opened.open("/proxies")
     await expect(page.get_by_text("Loading the proxies")).to_be_visible()
     await page.evaluate("location.hash = '#/nowhere'")
     await expect(page.get_by_text("This page has no such view")).to_be_visible()
