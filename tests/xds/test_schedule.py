@@ -9,6 +9,7 @@ from collections import defaultdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.make.strategies import picked, subsets
 
 from headgate.envoy.config import (
     CHAIN,
@@ -44,34 +45,44 @@ def needs_of(digest):
     return frozenset(digest.partition(":")[2])
 
 
-VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", INVALID))
+VERSIONS = ("1", "2", "1", "2", "1", "2", INVALID)
+CLUSTERS = "abc"
+PARTS = picked(subsets(CLUSTERS), subsets("qr"), subsets("abqrt"), VERSIONS)
+CLUSTER_VERSIONS = picked(*(VERSIONS,) * 6)
+ROUTE_FIELDS = picked(VERSIONS, subsets(CLUSTERS), VERSIONS, (False, True), VERSIONS)
+INLINE_FIELDS = picked((False, True), VERSIONS, subsets(CLUSTERS), VERSIONS)
 
 
 @st.composite
-def configs(draw, versions=VERSIONS):
+def configs(draw):
     """Draw a configuration of clusters a to c with endpoints, and routes q and r with a listener and perhaps a scope.
 
     The listener of r has a secret. The scope `own` contains its routes.
     """
     config = {type_url: {} for type_url in ORDER}
-    config[RUNTIME][LAYER] = encoded(draw(versions))
-    clusters = draw(st.sets(st.sampled_from("abc")))
-    for name in sorted(clusters):
+    clusters, routes, own, runtime = draw(PARTS)
+    config[RUNTIME][LAYER] = encoded(runtime)
+    versions = iter(draw(CLUSTER_VERSIONS) if clusters else ())
+    for name in clusters:
         for type_url in (CLUSTER, ENDPOINTS):
-            config[type_url][name] = encoded(draw(versions))
-    for name in sorted(draw(st.sets(st.sampled_from("qr")))):
-        needs = draw(st.sets(st.sampled_from(sorted(clusters)))) if clusters else ()
-        config[ROUTES][name] = encoded(f"{draw(versions)}:{''.join(sorted(needs))}")
-        config[LISTENER][name] = encoded(draw(versions))
-        if draw(st.booleans()):
-            config[SCOPES][f"h-{name}"] = encoded(draw(versions))
+            config[type_url][name] = encoded(next(versions))
+    has_inline, version, needs, secret = draw(INLINE_FIELDS)
+    if has_inline:
+        config[SCOPES][INLINE] = routing(version, needs, clusters)
+    for name in routes:
+        version, needs, listener, has_scope, scope = draw(ROUTE_FIELDS)
+        config[ROUTES][name] = routing(version, needs, clusters)
+        config[LISTENER][name] = encoded(listener)
+        if has_scope:
+            config[SCOPES][f"h-{name}"] = encoded(scope)
         if name == TLS:
-            config[SECRET][name] = encoded(draw(versions))
-    if draw(st.booleans()):
-        needs = draw(st.sets(st.sampled_from(sorted(clusters)))) if clusters else ()
-        config[SCOPES][INLINE] = encoded(f"{draw(versions)}:{''.join(sorted(needs))}")
-    own = draw(st.sets(st.sampled_from("abqrt")))
+            config[SECRET][name] = encoded(secret)
     return {type_url: with_own(resources, own) for type_url, resources in config.items()}
+
+
+def routing(version, needs, clusters):
+    """Return routes of a version that need those of `needs` that exist."""
+    return encoded(f"{version}:{''.join(name for name in needs if name in clusters)}")
 
 
 def with_own(resources, own):
