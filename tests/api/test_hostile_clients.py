@@ -147,7 +147,7 @@ def test_idle_connections_are_bounded_and_the_newest_are_kept(hostile: Hostile) 
 
 
 def test_connections_without_a_handshake_are_bounded(hostile: Hostile) -> None:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.ExitStack() as stack, hostile.grows_at_most(40 * MB):
         idle = [stack.enter_context(hostile.connect(tls=True)) for _ in range(2000)]
@@ -158,7 +158,7 @@ def test_connections_without_a_handshake_are_bounded(hostile: Hostile) -> None:
 
 def test_a_burst_of_clients_waits_for_its_handshakes(hostile: Hostile) -> None:
     """An API server calls webhooks on many new connections at once; none of them is closed to make room."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(hostile.connect(tls=True)) for _ in range(MAX_HANDSHAKES + 100)]

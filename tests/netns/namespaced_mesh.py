@@ -57,7 +57,7 @@ Kind: TypeAlias = Literal["echo", "greet", "web"]
 def tls_of(root: Authority, identity: str) -> ssl.SSLContext:
     """Return a client's TLS context with an identity of an authority; it does not verify the server."""
     leaf = sign(make_signer(root, "the lab"), CertificateSpec(identity=identity), time.time(), LIFETIME)
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["headgate"])
     with tempfile.NamedTemporaryFile() as file:

@@ -43,7 +43,7 @@ def edge(port: int, mode: str) -> Selection:
 
 async def status(port: int, client: Credential | None, directory: Path) -> str:
     """Return the status of a request without a route; `refused` without a valid certificate (nginx answers 400)."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if client:
         file = directory / "client.pem"

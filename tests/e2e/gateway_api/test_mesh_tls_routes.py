@@ -19,7 +19,7 @@ PROGRAMMED = {"headgate.dev/Programmed": "Programmed"}
 CLIENT = """
 import socket, ssl, sys, urllib.request
 from urllib.parse import urlsplit
-context = ssl.create_default_context()
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 proxy = urlsplit(urllib.request.getproxies()["http"])
 for name in sys.argv[2:]:
