@@ -44,8 +44,7 @@ def objects(application: str) -> list[dict[str, Any]]:
 
 def wait_rolled_out(host: ApplicationHost) -> None:
     """Wait until all workloads are available."""
-    for name in host.kubectl("get", "deployments,statefulsets", "-o", "name").split():
-        wait(host, "rollout", "status", name)
+    wait(host, "rollout", "status", "deployments,statefulsets")
     wait_in_sync(host)
 
 
@@ -79,14 +78,13 @@ def visit(host: ApplicationHost, *requests: tuple[int, str, str]) -> Sequence[Co
     template = pod_template(app, labels={"app": name}, restartPolicy="Never", volumes=[mounted])
     job = obj("Job", name, version="batch/v1", namespace="", spec={"backoffLimit": 0, "template": template})
     host.kubectl("apply", "-f", "-", stdin=json.dumps(job))
-    return list(map(Counter, json.loads(output_of(host, name))))
+    return list(map(Counter, json.loads(output_of(host, name, "app"))))
 
 
-def output_of(host: ApplicationHost, job: str) -> str:
-    """Wait until a Job is complete; return its output."""
+def output_of(host: ApplicationHost, job: str, container: str) -> str:
+    """Wait until a Job is complete; return the output of its container."""
     wait(host, "wait", "--for=condition=complete", f"job/{job}")
-    selected = host.kubectl("get", f"job/{job}", "-o", "jsonpath={.spec.template.spec.containers[0].name}")
-    return host.kubectl("logs", f"job/{job}", "-c", selected)
+    return host.kubectl("logs", f"job/{job}", "-c", container)
 
 
 def called(host: ApplicationHost, kind: str, name: str) -> Mapping[str, tuple[int, int]]:
@@ -130,7 +128,7 @@ def check_bookshop(host: ApplicationHost) -> None:
 
 def check_voting(host: ApplicationHost) -> None:
     """Votes arrive in the database of a StatefulSet by a queue; a Job has filled it, and a CronJob's Job reads it."""
-    assert output_of(host, "fill") == "filled\n"
+    assert output_of(host, "fill", "fill") == "filled\n"
     votes = ((30, "a"), (20, "b"), (3, "c"))
     answers = visit(host, *((count, "POST", f"http://vote:8080/{choice}?voter-{{}}") for count, choice in votes))
     assert answers == [{"200 cats": 30}, {"200 dogs": 20}, {"404": 3}]
@@ -139,7 +137,7 @@ def check_voting(host: ApplicationHost) -> None:
     template = json.loads(host.kubectl("get", "cronjob", "tally", "-o", "json"))["spec"]["jobTemplate"]
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "tally"}, "spec": template["spec"]}
     host.kubectl("apply", "-f", "-", stdin=json.dumps(job))
-    assert output_of(host, "tally") == "{'cats': 15, 'dogs': 25}\n"
+    assert output_of(host, "tally", "tally") == "{'cats': 15, 'dogs': 25}\n"
 
 
 def result(host: ApplicationHost) -> Any:
