@@ -150,8 +150,24 @@ class Cluster:
         return self.api.get(what, namespace, selector)
 
     def namespaces(self) -> set[str]:
-        """Return the namespaces as `namespace/NAME`."""
-        return {f"namespace/{item['metadata']['name']}" for item in self.get("namespaces")["items"]}
+        """Return the names of all namespaces."""
+        return {item["metadata"]["name"] for item in self.get("namespaces")["items"]}
+
+    def delete_namespaces(self, *names: str) -> None:
+        """Delete namespaces with their pods, without waiting.
+
+        A namespace whose pods end gracefully stays for up to a minute, and Kubernetes deletes and lists the objects of all kinds in
+        it repeatedly: 40,000 of 70,000 requests to the API server in 9 minutes.
+        """
+        for name in names:
+            path = f"/api/v1/namespaces/{name}"
+            try:
+                self.api.call("DELETE", path)  # no controller creates further pods
+                self.api.call("DELETE", f"{path}/pods?gracePeriodSeconds=0")
+            except AssertionError as error:
+                if ": 404 " not in str(error):  # a test has deleted it
+                    raise
+        self.created.difference_update(names)
 
     @property
     def api_server(self) -> str:
@@ -462,7 +478,7 @@ def empty_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
     with _namespaces_of_module(lambda: shared.cluster(alone=True)) as cluster:
         shared.changed()
         _delete_namespaces(cluster)
-        if f"namespace/{SYSTEM}" in cluster.namespaces():
+        if SYSTEM in cluster.namespaces():
             until(lambda: cluster.headgate("uninstall"))
             cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
         yield cluster
@@ -470,11 +486,9 @@ def empty_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
 
 def _delete_namespaces(cluster: Cluster) -> None:
     """Delete the namespaces of other modules; wait until they are gone."""
-    left = cluster.namespaces() - {f"namespace/{name}" for name in (SYSTEM, *NAMESPACES_OF_KUBERNETES)}
-    for name in left:
-        cluster.kubectl("-n", name.partition("/")[2], "delete", "pods", "--all", "--force", "--grace-period=0")
-    if left:
-        cluster.kubectl("delete", "--ignore-not-found", *left, f"--timeout={PATIENCE_S}s")
+    left = cluster.namespaces() - {SYSTEM, *NAMESPACES_OF_KUBERNETES}
+    cluster.delete_namespaces(*left)
+    until(lambda: not left & cluster.namespaces(), "the end of the namespaces of other modules")
 
 
 @contextlib.contextmanager
@@ -486,8 +500,7 @@ def _namespaces_of_module(start: Callable[[], Cluster]) -> Iterator[Cluster]:
         pytest.skip(str(error))
     earlier = set(cluster.created)
     yield cluster
-    if new := cluster.created - earlier:
-        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "namespace", *sorted(new))
+    cluster.delete_namespaces(*cluster.created - earlier)
 
 
 @contextlib.contextmanager

@@ -72,4 +72,4 @@ def test_an_application_with_fixed_ports_runs_unchanged(application: str, host: 
     wait_rolled_out(namespace)
     host.wait_in_sync(name)
     CHECKS[application](namespace)
-    host.kubectl("delete", "--wait=false", "namespace", name)  # its pods need processor time during the next test
+    host.delete_namespaces(name)  # its pods would need processor time during the next test

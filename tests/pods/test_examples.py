@@ -98,7 +98,7 @@ def example(cluster: Cluster, name: str) -> Iterator[None]:
     apply_example(cluster, name)
     wait_for_all(cluster, name)
     yield
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.delete_namespaces(name)
 
 
 def counts(cluster: Cluster, name: str, metric: str, window: str) -> Mapping[str, int]:

@@ -8,6 +8,7 @@ from tests.pods.conftest import (
     graceful,
     http_service,
     mesh_namespace,
+    until,
 )
 from tests.pods.kit import IMAGE, SECOND_IMAGE
 from tests.pods.load import failures, load
@@ -54,9 +55,8 @@ def test_helm_installs_upgrades_and_uninstalls(empty_cluster: Cluster) -> None:
     assert not failures(counts, "website")
     assert images == {IMAGE, SECOND_IMAGE}  # the client still has the old image
 
-    at_once = ("--all", "--force", "--grace-period=0")  # the deletion of a namespace would wait for them
-    cluster.kubectl("-n", PLACE, "delete", "deployments,replicasets,pods", *at_once)
-    cluster.kubectl("delete", "namespace", PLACE)
+    cluster.delete_namespaces(PLACE)
+    until(lambda: PLACE not in cluster.namespaces(), "the end of the namespace")
     cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "240s")
     assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
     cluster.headgate("uninstall")

@@ -333,7 +333,7 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
             assert "InSync" not in explained()
         else:
             until(lambda explained=explained: "InSync" in explained())
-    shop.cluster.kubectl("delete", "namespace", place, "--wait=false")
+    shop.cluster.delete_namespaces(place)
 
 
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
