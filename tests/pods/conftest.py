@@ -25,6 +25,13 @@ from tests.ports import free_port
 
 NAMESPACES_OF_KUBERNETES = ("default", "kube-node-lease", "kube-public", "kube-system")
 APPLICATION = "localhost/base:dev"
+SERVE = """
+import runpy, socketserver
+socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+runpy.run_path("/app/server.py", run_name="__main__")
+"""
+"""Runs the HTTP server of APPLICATION. It writes headers and body apart: with Nagle's algorithm, each response to a proxy takes 40 ms."""
+SERVER = ("python3", "-c", SERVE)
 COMMAND_S = 300
 TEST_S = 900
 """The limit of a test with its fixtures, of which the start of a cluster takes START_S at most."""
@@ -632,12 +639,10 @@ def http_service(place: str, name: str, **selector: str) -> Object:
 
 def app_deployment(place: str, name: str, *, replicas: int = 1, command: Sequence[str] = (), **labels: str) -> Object:
     """Return a Deployment of the HTTP server that says which pod answers; with `command`, of another program."""
-    local = {"image": APPLICATION, "imagePullPolicy": "Never"}
-    if command:
-        app = objects.container("app", command=list(command), **local)
-    else:
+    app = objects.container("app", command=list(command or SERVER), image=APPLICATION, imagePullPolicy="Never")
+    if not command:
         probe = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
-        app = objects.container("app", 8080, readinessProbe=probe, **local)
+        app |= {"ports": [{"containerPort": 8080}], "readinessProbe": probe}
     template = {"terminationGracePeriodSeconds": 3}
     chosen = {"app": name, **labels}
     return objects.deployment(name, app, labels=chosen, replicas=replicas, template=template, namespace=place)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tests.pods.conftest import Cluster, until
 
 CONNECTIONS = 4
-PAUSE_S = 0.05
+PAUSE_S = 0.1
 """The time between an answer and the next request of a connection. Without it, a load would need all processor time of a machine."""
 REQUEST_S = 50
 """The limit of a request: a busy machine may need the attempts of a proxy, each of which may take 5 s."""

@@ -12,13 +12,13 @@ import http.client, sys
 while True:
     connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
     try:
-        connection.request("GET", "/sleep/0.05")
+        connection.request("GET", "/sleep/0.1")
         connection.getresponse().read()
     except OSError:
         pass
     connection.close()
 """
-"""Sends one request after the other to a host. Each takes 50 ms, so there are at most 20 in a second.
+"""Sends one request after the other to a host. Each takes 100 ms, so there are at most 10 in a second.
 
 On a busy machine there are fewer; more than 1 in a second needs MOST pods (BY_REQUESTS)."""
 BY_REQUESTS = {

@@ -22,7 +22,7 @@ from tests.pods.kit import BIN
 from tests.pods.load import failures, load
 
 PLACE = "rollouts"
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 """The time between the requests of a connection: a step needs hundreds of requests, of which the first one gives a tenth to the version."""
 
 

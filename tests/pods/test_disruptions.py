@@ -17,6 +17,7 @@ from tests.pods.api_faults import STATUSES, ApiFaults
 from tests.pods.conftest import (
     COMMAND_POLL_S,
     PATIENCE_S,
+    SERVER,
     SYSTEM,
     Cluster,
     active_pod,
@@ -37,13 +38,14 @@ from tests.pods.conftest import (
     wait_replicas,
 )
 from tests.pods.kit import BIN
-from tests.pods.load import CONNECTIONS, PAUSE_S, failures, load
+from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
 
 from headgate.resources.metrics import FAILURE, SUCCESS
 
 SHOP, ROLLOUT, UNLABELED = "disrupted", "replacement", "unlabeled"
 OLD, NEW = "foobar-v1", "foobar-v2"
+CREATION_PAUSE_S = 0.05
 SKIP_ENDING = "--skip-wait-for-delete-timeout=1"
 """`kubectl drain` does not wait for a pod for longer than its grace period: the kubelet may need a minute more to remove it."""
 LEAVE = """
@@ -77,7 +79,7 @@ def logging(workload: dict[str, Any], log: Path) -> dict[str, Any]:
     pod = workload["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": "log", "hostPath": {"path": str(log), "type": "Directory"}}]
     pod["containers"][0] |= {
-        "command": ["sh", "-c", "exec python3 /app/server.py 2>> /log/$HOSTNAME"],
+        "command": ["sh", "-c", 'exec "$0" "$@" 2>> /log/$HOSTNAME', *SERVER],
         "volumeMounts": [{"name": "log", "mountPath": "/log"}],
     }
     return workload
@@ -392,7 +394,7 @@ def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[
 
     def create() -> None:
         with contextlib.closing(Api(cluster.kubeconfig)) as api:
-            while not ended.wait(PAUSE_S):
+            while not ended.wait(CREATION_PAUSE_S):
                 made = api.call("POST", f"/api/v1/namespaces/{place}/pods?dryRun=All", pod)
                 containers.append(" ".join(container["name"] for container in made["spec"]["containers"]))
 

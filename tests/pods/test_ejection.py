@@ -25,6 +25,7 @@ SERVE = """
 import http.server, os, socket
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     def do_GET(self):
         body = socket.gethostname().encode()
         fails = self.path != "/healthz" and os.path.exists("/tmp/fails")

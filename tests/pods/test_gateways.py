@@ -191,7 +191,7 @@ def test_a_service_gets_a_gateway_and_loses_it_without_a_failed_request(edge: Cl
         until(lambda: not led(edge, "moved"))
         edge.kubectl("-n", WEB, "annotate", "service/moved", "headgate.dev/gateway-")
         until(lambda: not runs(edge, "moved"))
-        assert answers(edge, "moved", 40).keys() == {"v1", "v2"}
+        until(lambda: answers(edge, "moved", 40).keys() == {"v1", "v2"}, "nodes know the pods")
     assert counts
     assert not failures(counts, "v1", "v2")
 
