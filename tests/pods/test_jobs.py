@@ -7,6 +7,8 @@ from tests.pods.conftest import APPLICATION, Cluster, app_deployment, counted, h
 
 BATCH = "batch"
 REQUESTS = 10
+COUNTED = (("complete", "complete-never"), ("complete", "complete-onfailure"), ("failed", "fail"))
+"""The Jobs that send requests to `server`, with the conditions that they get."""
 SEND = """
 import http.client, sys
 for _ in range(int(sys.argv[2])):
@@ -39,33 +41,45 @@ def job(name: str, policy: str, container: dict[str, Any], **pod: Any) -> dict[s
 
 @pytest.fixture(scope="module")
 def batch(shared_cluster: Cluster) -> Cluster:
+    """Two servers, and Jobs that run at the same time: those of COUNTED send REQUESTS to `server` each, `prepared` to `prepares`."""
     servers = ("server", "prepares")
     shared_cluster.apply(mesh_namespace(BATCH))
     for name in servers:
         shared_cluster.apply(http_service(BATCH, name, app=name), app_deployment(BATCH, name))
     shared_cluster.wait_rolled_out(BATCH, *servers)
     shared_cluster.wait_in_sync(BATCH)
+    setup = sender("setup", "prepares")
+    shared_cluster.apply(
+        job("complete-never", "Never", sender("app", "server")),
+        job("complete-onfailure", "OnFailure", sender("app", "server")),
+        job("fail", "Never", sender("app", "server", code=3)),
+        job("prepared", "Never", sender("app", "prepares"), initContainers=[setup]),
+    )
     return shared_cluster
 
 
+def wait_for_job(cluster: Cluster, condition: str, name: str) -> None:
+    """Wait until a Job has a condition."""
+    cluster.kubectl("-n", BATCH, "wait", f"--for=condition={condition}", f"job/{name}", "--timeout=240s")
+
+
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-def test_a_job_completes_and_its_requests_are_counted(batch: Cluster, policy: str) -> None:
-    """R85. The sidecar is a container of the pod on Kubernetes before 1.29, and a native sidecar since then."""
-    name, before = f"complete-{policy.lower()}", counted(batch, BATCH, "server")
-    batch.apply(job(name, policy, sender("app", "server")))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", f"job/{name}", "--timeout=240s")
-    until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
+def test_a_job_completes_with_a_sidecar(batch: Cluster, policy: str) -> None:
+    """The sidecar is a container of the pod on Kubernetes before 1.29, and a native sidecar since then."""
+    wait_for_job(batch, "complete", f"complete-{policy.lower()}")
 
 
-def test_a_job_whose_container_fails_is_failed_and_its_requests_are_counted(batch: Cluster) -> None:
-    before = counted(batch, BATCH, "server")
-    batch.apply(job("fail", "Never", sender("app", "server", code=3)))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=failed", "job/fail", "--timeout=240s")
-    until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
+def test_a_job_whose_container_fails_is_failed(batch: Cluster) -> None:
+    wait_for_job(batch, "failed", "fail")
+
+
+def test_requests_of_jobs_that_complete_or_fail_are_counted(batch: Cluster) -> None:
+    """R85."""
+    for condition, name in COUNTED:
+        wait_for_job(batch, condition, name)
+    until(lambda: counted(batch, BATCH, "server") == len(COUNTED) * REQUESTS)
 
 
 def test_an_init_container_of_a_job_reaches_a_service(batch: Cluster) -> None:
     """The init container runs before a sidecar that is not native, and before connections are redirected to the sidecar."""
-    setup = sender("setup", "prepares")
-    batch.apply(job("prepared", "Never", sender("app", "prepares"), initContainers=[setup]))
-    batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", "job/prepared", "--timeout=240s")
+    wait_for_job(batch, "complete", "prepared")
