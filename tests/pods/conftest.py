@@ -1,5 +1,6 @@
 """A real Kubernetes cluster with real pods, in which headgate is installed (`kit.py` starts it)."""
 
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,23 +47,6 @@ INSTALLED = "installed"
 ACTIVE = {"headgate.dev/active": "true"}
 SIDECAR = "headgate-sidecar"
 HELD = "/tmp/held"
-HOSTS = """
-import http.client, json, socket, sys, time
-def endpoints():
-    connection = http.client.HTTPConnection("admin")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect("/run/headgate/admin.sock")
-    connection.request("GET", "/clusters?format=json")
-    clusters = json.load(connection.getresponse())["cluster_statuses"]
-    connection.close()
-    hosts = [host for cluster in clusters for host in cluster.get("host_statuses", ())]
-    ejected = [(host, bool(host.get("health_status", {}).get("failed_outlier_check"))) for host in hosts]
-    return [[host["address"].get("socket_address", {}).get("address"), value] for host, value in ejected]
-while any(is_ejected for _, is_ejected in endpoints()) and "wait" in sys.argv:
-    time.sleep(0.2)
-print(json.dumps(endpoints()))
-"""
-"""Prints the address of each endpoint of an Envoy, and whether it has ejected the endpoint; with `wait`, once none is ejected."""
 
 
 _newest_ports = itertools.count(20001)
@@ -366,6 +351,29 @@ def _is_ending(pod: dict[str, Any]) -> bool:
     return is_deleted(pod) and any("running" in state for state in states)
 
 
+@contextlib.contextmanager
+def removing_ended_pods(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Remove deleted pods of a namespace during the block once their containers have ended, as newer kubelets do."""
+    ended = threading.Event()
+
+    def remove() -> None:
+        with contextlib.closing(Api(cluster.kubeconfig)) as api:
+            while not ended.wait(COMMAND_POLL_S):
+                for pod in api.get("pods", namespace)["items"]:
+                    if not is_left(pod):
+                        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}?gracePeriodSeconds=0"
+                        with contextlib.suppress(AssertionError):  # the kubelet has removed it
+                            api.call("DELETE", path)
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        removal = threads.submit(remove)
+        try:
+            yield
+        finally:
+            ended.set()
+            removal.result()
+
+
 def wait_for_port(host: str, port: int) -> None:
     """Wait until an address of the cluster accepts connections from this machine. Nodes learn of new Services with a delay.
 
@@ -486,8 +494,9 @@ def empty_cluster(shared: SharedInstallation) -> Iterator[Cluster]:
         shared.changed()
         _delete_namespaces(cluster)
         if SYSTEM in cluster.namespaces():
-            until(lambda: cluster.headgate("uninstall"))
-            cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
+            with removing_ended_pods(cluster, SYSTEM):
+                until(lambda: cluster.headgate("uninstall"))
+                until(lambda: SYSTEM not in cluster.namespaces(), "the end of the installation")
         yield cluster
 
 
@@ -605,16 +614,6 @@ def counted(cluster: Cluster, place: str, name: str) -> int:
     items = cluster.api.call("GET", path)["items"]
     metrics = [metric for item in items if item["resource"]["name"] == name for metric in item["metrics"]]
     return sum(int(metric["value"]) for metric in metrics if metric["name"].endswith("_count"))
-
-
-def endpoints_of_proxy(cluster: Cluster, place: str, deployment: str, *options: str) -> list[tuple[str, bool]]:
-    """Return the address of each endpoint that the sidecar of a Deployment has, and whether it has ejected the endpoint.
-
-    With the option `wait`, wait until it has ejected none.
-    """
-    program = ("-n", place, "exec", f"deployment/{deployment}", "-c", SIDECAR, "--", "python3", "-c", HOSTS, *options)
-    printed = until(lambda: cluster.kubectl(*program))  # `kubectl exec` may lose it
-    return [(address, is_ejected) for address, is_ejected in json.loads(printed)]
 
 
 def token(cluster: Cluster, place: str, account: str) -> str:

@@ -22,7 +22,6 @@ from tests.pods.conftest import (
     Cluster,
     active_pod,
     app_deployment,
-    endpoints_of_proxy,
     graceful,
     held,
     holding,
@@ -37,6 +36,7 @@ from tests.pods.conftest import (
     until,
     wait_replicas,
 )
+from tests.pods.endpoints import endpoints_of_proxy
 from tests.pods.kit import BIN
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT

@@ -10,11 +10,11 @@ import pytest
 from tests.pods.conftest import (
     Cluster,
     app_deployment,
-    endpoints_of_proxy,
     http_service,
     mesh_namespace,
     until,
 )
+from tests.pods.endpoints import endpoints_of_proxy
 
 PLACE = "ejection"
 HOST = "website.ejection:8080"

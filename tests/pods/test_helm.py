@@ -8,6 +8,7 @@ from tests.pods.conftest import (
     graceful,
     http_service,
     mesh_namespace,
+    removing_ended_pods,
     until,
 )
 from tests.pods.kit import IMAGE, SECOND_IMAGE
@@ -57,10 +58,11 @@ def test_helm_installs_upgrades_and_uninstalls(empty_cluster: Cluster) -> None:
 
     cluster.delete_namespaces(PLACE)
     until(lambda: PLACE not in cluster.namespaces(), "the end of the namespace")
-    cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "240s")
-    assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
-    cluster.headgate("uninstall")
-    cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=240s")
+    with removing_ended_pods(cluster, SYSTEM):
+        cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "240s")
+        assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
+        cluster.headgate("uninstall")
+        until(lambda: SYSTEM not in cluster.namespaces(), "the end of the installation")
     assert leftovers(cluster) == []
 
 

@@ -12,6 +12,7 @@ from tests.pods.conftest import (
     app_deployment,
     is_deleted,
     mesh_namespace,
+    removing_ended_pods,
     split_in,
     until,
 )
@@ -114,8 +115,9 @@ def test_an_installation_is_repeated_repaired_and_removed(another_mesh: AnotherM
         cluster.headgate("uninstall")
     cluster.kubectl("-n", PLACE, "delete", "deployment/client")
     until(lambda: all(map(is_deleted, cluster.get("pods", PLACE)["items"])), "the deletion of the pod")
-    assert_deleted_namespace_is_repaired(cluster)
-    cluster.headgate("uninstall")
+    with removing_ended_pods(cluster, SYSTEM):
+        assert_deleted_namespace_is_repaired(cluster)
+        cluster.headgate("uninstall")
     assert another_mesh.definition() == another_mesh.before
     assert another_mesh.spec() == another_mesh.split["spec"]
     assert leftovers(cluster) == foreign

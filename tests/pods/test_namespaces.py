@@ -1,7 +1,7 @@
 """A mesh that is limited to namespaces, on a real cluster: what works in them, what stays outside, and changes of the list."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,13 @@ class Mesh:
         found: dict[str, int] = self.cluster.python(place, "client", COUNT, host, count)
         return found
 
-    def apply_pods(self, place: str, *servers: str) -> None:
-        """Create servers and a client in a namespace."""
-        made = [graceful(app_deployment(place, name, part="website")) for name in servers]
-        self.cluster.apply(*made, app_deployment(place, "client", command=["sleep", "infinity"]))
-        self.cluster.wait_rolled_out(place, *servers, "client")
+    def apply_pods(self, servers: Mapping[str, Sequence[str]]) -> None:
+        """Create servers in namespaces, and a client in each."""
+        for place, names in servers.items():
+            made = [graceful(app_deployment(place, name, part="website")) for name in names]
+            self.cluster.apply(*made, app_deployment(place, "client", command=["sleep", "infinity"]))
+        for place, names in servers.items():
+            self.cluster.wait_rolled_out(place, *names, "client")
 
     def restart(self, place: str, *names: str) -> None:
         """Replace the pods of Deployments, and wait until the old ones have ended."""
@@ -85,8 +87,7 @@ def mesh(cluster: Cluster) -> Mesh:
         ]
         cluster.apply(*roots, split_in(place, "canary", "website", website_v1=90, website_v2=10))
     cluster.apply(http_service(PAY, "accounts", app="accounts"), _strict(PAY))
-    for place, servers in ((SHOP, ("v1", "v2")), (PAY, ("accounts",)), (OTHER, ("v1", "v2"))):
-        found.apply_pods(place, *servers)
+    found.apply_pods({SHOP: ("v1", "v2"), PAY: ("accounts",), OTHER: ("v1", "v2")})
     cluster.wait_programmed("trafficsplit/canary", SHOP)
     cluster.wait_programmed("tlsconfig/strict", PAY)
     for place in (SHOP, PAY):
