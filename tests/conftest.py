@@ -33,7 +33,10 @@ TOGETHER = (PODS, "tests/cluster")
 Each API server needs a processor for half a minute to start. Four that start at once can be so slow that a replica of the
 control plane loses its Lease.
 """
-BESIDE = tuple(f"{PODS}/test_{name}.py" for name in ("applications", "gateways", "jobs", "probes", "stateful_sets"))
+BESIDE = tuple(
+    f"{PODS}/test_{name}.py"
+    for name in ("applications", "examples", "gateways", "jobs", "probes", "split", "stateful_sets")
+)
 """Modules with pods that a second process runs: half of those that use `shared_cluster`, by their time."""
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     PODS,

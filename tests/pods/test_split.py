@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 from tests.pods.conftest import (
     APPLICATION,
-    COMMAND_POLL_S,
-    SYSTEM,
     Cluster,
-    active_pod,
     app_deployment,
     http_service,
     is_deleted,
-    kill_program,
     mesh_namespace,
     split_in,
     token,
@@ -67,8 +63,8 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(disturbed: Cluster) -> Shop:
-    installed = disturbed
+def shop(shared_cluster: Cluster) -> Shop:
+    installed = shared_cluster
     installed.apply(
         mesh_namespace(SHOP),
         http_service(SHOP, "website", part="website"),
@@ -95,34 +91,6 @@ def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(sho
     shop.cluster.apply(split_in(SHOP, "canary", "website", website_v1=1, website_v2=3))
     shop.cluster.headgate(*wait)
     assert shop.send(400) == {"v1": 100, "v2": 300}
-
-
-def test_commands_use_the_aggregated_api(shop: Shop) -> None:
-    """D29: one kubeconfig, no port-forward."""
-    status = until(lambda: shop.cluster.headgate("status"), poll=COMMAND_POLL_S)  # it fails while a proxy lags
-    assert "in sync" in status
-    until(
-        lambda: f"pods          {meshed_pods(shop)} of {meshed_pods(shop)} ready" in shop.cluster.headgate("status"),
-        poll=COMMAND_POLL_S,
-    )
-    assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
-    until(lambda: shows_all_in_sync(shop), poll=COMMAND_POLL_S)
-    assert "kube-system/kube-dns" not in shop.cluster.headgate("check")  # its UDP port does not concern the mesh
-    assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
-
-
-def meshed_pods(shop: Shop) -> int:
-    """Return the number of pods with sidecars in the whole cluster, without those that are being deleted or have ended."""
-    pods = (pod for pod in shop.cluster.get("pods")["items"] if not is_deleted(pod))
-    return sum("headgate.dev/sidecar-mode" in pod["metadata"].get("annotations", {}) for pod in pods)
-
-
-def shows_all_in_sync(shop: Shop) -> bool:
-    """Return whether `headgate proxies` shows each pod's proxy in sync. Proxies of deleted pods may still be connected."""
-    lines = shop.cluster.headgate("proxies", "-n", SHOP).splitlines()
-    in_sync = [line for line in lines if "InSync" in line]
-    pods = [pod["metadata"]["name"] for pod in _pods(shop)]
-    return bool(pods) and all(any(pod in line for line in in_sync) for pod in pods)
 
 
 def test_prometheus_gets_a_count_of_each_request(shop: Shop) -> None:
@@ -243,32 +211,6 @@ def test_old_versions_are_converted_without_a_change_of_weights(shop: Shop) -> N
     stored = shop.cluster.get("trafficsplits.v1alpha4.split.smi-spec.io/old", SHOP)
     assert [backend["weight"] for backend in stored["spec"]["backends"]] == [15, 1]
     shop.cluster.kubectl("-n", SHOP, "delete", "trafficsplit/old")
-
-
-def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_proxies(shop: Shop) -> None:
-    """D28. Each request counts once: those that the old replica counted, and those that no replica was there to count."""
-    shop.send(200)
-    until(lambda: shop.counted() == shop.sent)
-    old = active_pod(shop.cluster)
-    shop.cluster.kubectl("-n", SYSTEM, "delete", "pod", old, "--wait=false")
-    shop.send(200)
-    wait_replicas(shop.cluster)
-    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
-    new = active_pod(shop.cluster)
-    assert new != old
-    shop.cluster.wait_in_sync(SHOP)
-    until(lambda: shop.counted() == shop.sent)
-
-
-def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
-    """D28. The new replica continues from the last checkpoint, which is older than the last requests."""
-    active = active_pod(shop.cluster)
-    shop.send(200)
-    kill_program(shop.cluster, active)
-    shop.send(200)
-    until(lambda: shop.counted() == shop.sent)
-    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
-    wait_replicas(shop.cluster)  # for the webhooks that other tests use
 
 
 def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
