@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
-from tests.browser import AXE, LAUNCH, needs_axe, needs_chromium, visit_sync
+from playwright.sync_api import ConsoleMessage, Error, sync_playwright
+from tests.browser import AXE, LAUNCH, NETWORK_CHANGED, needs_axe, needs_chromium, visit_sync
 from tests.dashboard import meshes
 from tests.dashboard.graph_page import served
 
@@ -23,10 +23,17 @@ class GraphPage:
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
         self.problems: list[str] = []
-        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self.note_message)
+        page.on("pageerror", self.note_error)
         visit_sync(page, url)
         page.wait_for_selector("form")
+
+    def note_message(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and NETWORK_CHANGED not in message.text:
+            self.problems.append(message.text)
+
+    def note_error(self, error: Error) -> None:
+        self.problems.append(str(error))
 
     def show(self, graph: dict[str, Any] | None) -> None:
         self.page.evaluate("graph => show(JSON.parse(graph))", json.dumps(graph))  # ten times faster than as an object
@@ -74,13 +81,20 @@ def url() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Any:
+    """A tab for all tests: a new one has a process of its own, which compiles the files again."""
+    return browser.new_page(viewport=WIDE)
+
+
 @pytest.fixture
-def graph(browser: Any, url: str) -> Iterator[GraphPage]:
-    """A page of its own: the pointer, the focus and what is open stay in a page."""
-    page = browser.new_page(viewport=WIDE)
-    opened = GraphPage(page, url)
+def graph(tab: Any, url: str) -> Iterator[GraphPage]:
+    """The page as it is after it has loaded: each test loads it again."""
+    tab.mouse.move(0, 0)
+    opened = GraphPage(tab, url)
     yield opened
-    page.close()
+    tab.remove_listener("console", opened.note_message)
+    tab.remove_listener("pageerror", opened.note_error)
     assert opened.problems == []  # the content security policy forbids nothing that the graph needs
 
 
