@@ -51,6 +51,15 @@ async def visit(page: Page, url: str) -> None:
                 raise
 
 
+async def leave(page: Page, dashboard: str) -> None:
+    """Open a document without scripts at a dashboard's `host:port`: it ends the streams of the dashboard's page before the next test.
+
+    The tab keeps its process, which has compiled the page's files. A new tab, or a document of another origin, has a new
+    process, which compiles them again: half the processor time of a test.
+    """
+    await visit(page, f"http://{dashboard}/nothing")
+
+
 def visit_sync(page: sync_api.Page, url: str) -> None:
     """Open a URL as `visit` does, with Playwright's blocking API."""
     is_open = False

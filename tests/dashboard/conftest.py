@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, ViewportSize
-from tests.browser import chromium, visit
+from tests.browser import chromium, leave
 from tests.dashboard.open_page import FINDINGS, MESH, PROXIES, SERVICES, OpenPage
 from tests.dashboard.page_api import PageApi, edge, graph, mesh_status, node, proxy, serving_page
 
@@ -20,10 +20,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 class Profile:
-    """A browser's cache of the page's files, which the dashboard of each test has at the same address, and a tab for all tests.
-
-    A new tab has a process of its own, which compiles the page's files again: half the processor time of a test.
-    """
+    """A browser's cache of the page's files, which the dashboard of each test has at the same address, and a tab for all tests."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
@@ -38,8 +35,7 @@ class Profile:
         tab, *others = self.context.pages
         for page in (tab, *others):
             await page.unroute_all(behavior="ignoreErrors")
-            # It releases the locks of the streams before the next test. A document of another origin would end the tab's process.
-            await visit(page, f"http://{self.address.host_port}/nothing")
+            await leave(page, self.address.host_port)
         for page in others:
             await page.close()
         await tab.evaluate("sessionStorage.clear()")

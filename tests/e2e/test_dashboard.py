@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.browser import chromium, needs_chromium, visit
+from tests.browser import chromium, leave, needs_chromium, visit
 from tests.e2e.manifests import endpoints, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
@@ -21,13 +22,19 @@ from tests.wire import DEADLINE_S
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 
 
-@pytest_asyncio.fixture
-async def page(mesh: RunningMesh) -> AsyncIterator[Page]:
-    """The page that `headgate up` serves, in a browser."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tab() -> AsyncIterator[Page]:
+    """A tab of a browser for all tests."""
     async with chromium() as browser:
-        opened = await browser.new_page()
-        await visit(opened, mesh.ready["dashboard"])
-        yield opened
+        yield await browser.new_page()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(mesh: RunningMesh, tab: Page) -> AsyncIterator[Page]:
+    """The page that `headgate up` serves, in a browser."""
+    await visit(tab, mesh.ready["dashboard"])
+    yield tab
+    await leave(tab, urlsplit(mesh.ready["dashboard"]).netloc)
 
 
 def login(url: str) -> tuple[http.client.HTTPConnection, str]:
@@ -80,6 +87,7 @@ def test_the_command_serves_a_page_of_its_own_on_a_chosen_port_until_it_is_stopp
 
 
 @needs_chromium
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace: str, page: Page) -> None:
     """A finding appears when its cause does, without a reload, and goes with it."""
     health = page.get_by_role("region", name="Health of the mesh")
@@ -104,6 +112,7 @@ async def test_the_page_has_the_numbers_of_the_api(mesh: RunningMesh, namespace:
 
 
 @needs_chromium
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_page_lists_each_proxy(mesh: RunningMesh, page: Page) -> None:
     await page.get_by_role("link", name="Proxies", exact=True).click()
     rows = page.get_by_role("table", name="Proxies").locator("tbody tr")
@@ -116,6 +125,7 @@ async def test_the_page_lists_each_proxy(mesh: RunningMesh, page: Page) -> None:
 
 
 @needs_chromium
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_rollback_on_the_page_restores_an_object_and_is_undone(
     mesh: RunningMesh, namespace: str, page: Page
 ) -> None:
