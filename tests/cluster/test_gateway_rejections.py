@@ -10,7 +10,7 @@ from tests.cluster.admission_webhook import NAME as WEBHOOK
 from tests.cluster.api_server import APPLY, MERGE, KubeApiServer
 from tests.cluster.control_planes import RunningReplica, eventually, running
 from tests.cluster.installation import SYSTEM
-from tests.make.objects import gateway, listener
+from tests.make.objects import config_map, gateway, listener
 
 from headgate.backoff import Backoff
 from headgate.kubernetes.names import NAMESPACE
@@ -217,3 +217,30 @@ async def test_a_rejected_gateway_is_written_only_when_its_state_changes(
     await remove_quota(cluster)
     deployment = f"/apis/apps/v1/namespaces/headgate-system/deployments/{name}"
     await eventually(lambda: cluster.call("GET", deployment)[0] == 404)
+
+
+async def test_a_change_to_any_config_map_does_not_read_all_of_them(
+    cluster: KubeApiServer, plane: RunningReplica
+) -> None:
+    """Clusters have many ConfigMaps, some of which change each second. Only those with parameters belong to Gateways."""
+    path = "/api/v1/namespaces/shop/configmaps"
+    reference = {"group": "", "kind": "ConfigMap", "name": "sized"}
+    new = AppliedGateway(cluster, "sized").write(infrastructure={"parametersRef": reference})
+    labels = {"headgate.dev/gateway-parameters": "true"}
+    cluster.make(path, config_map("sized", {"serviceType": "NodePort"}, namespace="shop", labels=labels))
+    await eventually(lambda: (new.service() or {}).get("type") == "NodePort", of=new.programmed)
+
+    def lists_of_all() -> int:
+        return sum(
+            event["requestURI"].startswith("/api/v1/configmaps") and "Selector" not in event["requestURI"]
+            for event in cluster.audit_log.events()
+            if event["verb"] == "list" and event["stage"] == "ResponseComplete"
+        )
+
+    before = lists_of_all()
+    cluster.make(path, config_map("color", {"color": "red"}, namespace="shop"))
+    cluster.call("PATCH", f"{path}/sized", {"data": {"serviceType": "ClusterIP"}}, content_type=MERGE)
+    await eventually(lambda: (new.service() or {}).get("type") == "ClusterIP", of=new.programmed)
+    assert lists_of_all() == before
+    new.delete()
+    await eventually(lambda: new.service() is None)

@@ -11,7 +11,7 @@ from tests.make.objects import Object, config_map, gateway, listener
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import path_of
-from headgate.kubernetes.gateways import GatewayProxies
+from headgate.kubernetes.gateways import WITH_PARAMETERS, GatewayProxies
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.store import ClusterStore
@@ -34,19 +34,20 @@ class GatewayController:
 
     async def reconcile(self, name: str = "edge", **spec: Any) -> None:
         """Write a Gateway; let the controller read it."""
-        self._apply("gateways", gateway(name, namespace=self.namespace, **spec))
+        self.apply("gateways", gateway(name, namespace=self.namespace, **spec))
         await self.proxies.reconcile()
         await self.proxies.reconcile()  # the first one creates the Service, the second one reads its address
 
     async def parameters(self, **data: str) -> None:
         """Write the ConfigMap with the parameters of the Gateway; let the controller read them."""
         labels = {"headgate.dev/gateway-parameters": "true"}
-        self._apply("configmaps", config_map("edge", data, namespace=self.namespace, labels=labels))
+        self.apply("configmaps", config_map("edge", data, namespace=self.namespace, labels=labels))
         await self.reconcile(
             infrastructure={"parametersRef": {"group": "", "kind": "ConfigMap", "name": "edge"}},
         )
 
-    def _apply(self, plural: str, obj: Object) -> None:
+    def apply(self, plural: str, obj: Object) -> None:
+        """Write an object as a user."""
         version = obj["apiVersion"]
         root = f"/{'apis' if '/' in version else 'api'}/{version}"
         path = f"{root}/namespaces/{self.namespace}/{plural}/{obj['metadata']['name']}?fieldManager=user&force=true"
@@ -76,7 +77,7 @@ async def controller(cluster: KubeApiServer) -> AsyncIterator[GatewayController]
     async with cluster.client(CONTROL_PLANE) as client:
         versions = ServedVersions(client)
         await versions.refresh()
-        yield GatewayController(cluster, ClusterStore(client, versions))
+        yield GatewayController(cluster, ClusterStore(client, versions, selectors=WITH_PARAMETERS))
 
 
 async def test_a_gateway_gets_its_objects_with_the_permissions_of_the_installation(
@@ -125,6 +126,15 @@ async def test_the_type_of_the_service_changes_to_a_load_balancer_and_back(contr
     found = await controller.service()
     assert (found["type"], found["clusterIP"]) == ("ClusterIP", address)
     assert "nodePort" not in found["ports"][0]
+
+
+async def test_only_config_maps_with_parameters_are_read(controller: GatewayController) -> None:
+    """Clusters have many other ones, which change often."""
+    await controller.parameters()
+    controller.apply("configmaps", config_map("settings", {"color": "red"}, namespace=controller.namespace))
+    listed = (await controller.store.list("", "ConfigMap")).items
+    assert "edge" in {obj["metadata"]["name"] for obj in listed}
+    assert {obj["metadata"]["labels"]["headgate.dev/gateway-parameters"] for obj in listed} == {"true"}
 
 
 async def test_the_number_of_replicas_stays_when_its_parameter_is_removed(controller: GatewayController) -> None:

@@ -18,7 +18,7 @@ from headgate.kubernetes.aggregated_apis import PROBE_EVENTS, Sources, serve_api
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
-from headgate.kubernetes.gateways import GatewayProxies
+from headgate.kubernetes.gateways import WITH_PARAMETERS, GatewayProxies
 from headgate.kubernetes.handover import end_conversions, hand_over, keep_conversions
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
@@ -82,7 +82,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         sidecars = sidecar_options(options.image, options.mesh, native=await versions.native_sidecars())
         injection = _Injection.of(options, sidecars, revisions := InstalledRevisions())
         state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
-        gateways = _Gateways.of(store, events, options, sidecars)
+        gateways = _Gateways.of(selecting, events, options, sidecars)
         ports = Ports(store, events, lease.active, state, gateways.findings, injection.findings)
         plane = ControlPlane(
             ports,
@@ -186,11 +186,13 @@ class _Gateways(NamedTuple):
     of_services: ServiceGateways
 
     @classmethod
-    def of(cls, store: Store, events: Events, options: Options, sidecars: SidecarOptions) -> "_Gateways":
-        """Return the proxies of a cluster."""
+    def of(
+        cls, selecting: Callable[..., Store], events: Events, options: Options, sidecars: SidecarOptions
+    ) -> "_Gateways":
+        """Return the proxies of a cluster. `selecting` returns a store for selectors, or without any for all objects."""
         images = ProxyImages(sidecars, options.mesh.nginx_image)
-        of_services = ServiceGateways(store, events, images)
-        return cls(GatewayProxies(store, sidecars), of_services)
+        of_services = ServiceGateways(selecting(), events, images)
+        return cls(GatewayProxies(selecting(WITH_PARAMETERS), sidecars), of_services)
 
     @property
     def findings(self) -> Sequence[Latest[tuple[Finding, ...]]]:

@@ -31,17 +31,23 @@ from headgate.kubernetes.proxy_objects import (
     with_digest,
 )
 from headgate.kubernetes.retries import ReconcileStep, Steps
+from headgate.kubernetes.store import Selectors
 from headgate.latest import Latest, until
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all, version_of
 from headgate.resources.gateway_api.gateway import HOSTNAME, IP_ADDRESS, Gateway
-from headgate.resources.gateway_api.proxies import GATEWAY_NAME, PROXY_OF, gateway_label, proxy_name
+from headgate.resources.gateway_api.proxies import GATEWAY_NAME, PARAMETERS, PROXY_OF, gateway_label, proxy_name
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 
 CLASS_DESCRIPTION = "Envoy in pods of headgate-system, programmed by headgate."
+WITH_PARAMETERS: Selectors = {("", "ConfigMap"): {"labelSelector": f"{PARAMETERS}=true"}}
+"""The selectors of a store that has no other ConfigMaps than those with parameters.
+
+Clusters have many others, which change often: each change would read all of them.
+"""
 _OWN_KINDS = (("", "Service", NAMESPACE), ("apps", "Deployment", NAMESPACE))
 SCALER = "headgate-replicas"
 """The field manager of `replicas`. It never gives up the field, so the number stays when the parameter is removed."""
@@ -54,6 +60,7 @@ log = logging.getLogger(__name__)
 class GatewayProxies:
     """Creates, updates and deletes the objects of Gateways, and writes the addresses of their Services.
 
+    Lists and watches of `store` need no ConfigMaps but those that WITH_PARAMETERS selects.
     `findings` say which Gateways have objects that the API server rejects. `set_ports` has the ports of ListenerSets, by the
     `namespace/name` of their Gateway.
     """
