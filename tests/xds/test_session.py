@@ -434,6 +434,15 @@ def test_endpoints_that_are_subscribed_again_delay_a_route_until_they_are_acknow
     assert proxy.ack("EDS") == ["RDS r=2"]
 
 
+def test_endpoints_that_an_ack_subscribes_to_again_delay_a_route_until_they_are_acknowledged(stream):
+    proxy = stream(*A).serve()
+    assert proxy.set_config(*A_AND_B) == ["CDS b=1"]
+    assert proxy.request("EDS", "b") == ["EDS b=1"]
+    assert proxy.ack("EDS", "b") == ["EDS b=1"]  # Envoy removed the cluster and added it again before it sent the ACK
+    assert proxy.ack("CDS") == []
+    assert proxy.ack("EDS") == ["RDS r=2"]
+
+
 def test_an_unsubscribed_resource_is_not_sent(stream):
     proxy = stream(*A).serve()
     proxy.request("RDS", unsubscribe="r")
