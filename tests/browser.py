@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright import sync_api
@@ -58,6 +59,14 @@ async def leave(page: Page, dashboard: str) -> None:
     process, which compiles them again: half the processor time of a test.
     """
     await visit(page, f"http://{dashboard}/nothing")
+
+
+@contextlib.asynccontextmanager
+async def visiting(tab: Page, url: str) -> AsyncIterator[None]:
+    """Show the dashboard at a URL in a tab for the `with` block."""
+    await visit(tab, url)
+    yield
+    await leave(tab, urlsplit(url).netloc)
 
 
 def visit_sync(page: sync_api.Page, url: str) -> None:

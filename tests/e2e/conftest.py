@@ -3,11 +3,14 @@
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Page
+from tests.browser import chromium
 from tests.e2e.manifests import external, split_manifest
 from tests.e2e.running_mesh import RunningMesh, mesh_in_a_new_directory
 
@@ -118,6 +121,13 @@ def shared_mesh(meshes_of_module: SharedMeshes, request: pytest.FixtureRequest) 
     yield meshes_of_module.use
     if request.node.stash.get(_FAILED, False):
         meshes_of_module.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tab() -> AsyncIterator[Page]:
+    """A tab of a browser for all tests of a module."""
+    async with chromium() as browser:
+        yield await browser.new_page()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.browser import chromium, leave, needs_chromium, visit
+from tests.browser import needs_chromium, visiting
 from tests.e2e.manifests import endpoints, service_manifest, split_manifest
 from tests.e2e.running_mesh import RunningMesh
 from tests.headgate_program import command
@@ -22,19 +22,11 @@ from tests.wire import DEADLINE_S
 INSPECT = "/apis/inspect.headgate.dev/v1beta1"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tab() -> AsyncIterator[Page]:
-    """A tab of a browser for all tests."""
-    async with chromium() as browser:
-        yield await browser.new_page()
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(mesh: RunningMesh, tab: Page) -> AsyncIterator[Page]:
     """The page that `headgate up` serves, in a browser."""
-    await visit(tab, mesh.ready["dashboard"])
-    yield tab
-    await leave(tab, urlsplit(mesh.ready["dashboard"]).netloc)
+    async with visiting(tab, mesh.ready["dashboard"]):
+        yield tab
 
 
 def login(url: str) -> tuple[http.client.HTTPConnection, str]:

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.browser import chromium, leave, needs_chromium, visit
+from tests.browser import needs_chromium, visiting
 from tests.e2e.running_mesh import BIN, RunningMesh, mesh_in_a_new_directory
 from tests.waiting import until
 from tests.wire import ask_unix
@@ -32,19 +31,11 @@ def bookstore() -> Iterator[RunningMesh]:
         yield mesh
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tab() -> AsyncIterator[Page]:
-    """A tab of a browser for all tests, each of which opens the dashboard in it."""
-    async with chromium() as browser:
-        yield await browser.new_page()
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(bookstore: RunningMesh, tab: Page) -> AsyncIterator[Page]:
     """The dashboard of the bookstore in a browser."""
-    await visit(tab, bookstore.ready["dashboard"])
-    yield tab
-    await leave(tab, urlsplit(bookstore.ready["dashboard"]).netloc)
+    async with visiting(tab, bookstore.ready["dashboard"]):
+        yield tab
 
 
 def environment(mesh: RunningMesh) -> Mapping[str, str]:
