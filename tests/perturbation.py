@@ -89,7 +89,7 @@ def perturb(longest: float) -> None:
     def submit_held(self: ThreadPoolExecutor, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return submit(self, held, call, *args, **kwargs)
 
-    uvloop.run = asyncio.run  # type: ignore[assignment]  # the loop of a program in C can't be perturbed
+    uvloop.run = asyncio.run  # type: ignore[assignment]  # uvloop is written in C and can't be perturbed
     asyncio.SelectorEventLoop.__init__ = begin_holding  # type: ignore[assignment,method-assign]
     asyncio.BaseEventLoop.call_at = call_late  # type: ignore[assignment,method-assign]
     ThreadPoolExecutor.submit = submit_held  # type: ignore[assignment,method-assign]

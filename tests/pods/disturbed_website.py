@@ -66,8 +66,8 @@ def shift(cluster: Cluster, place: str, **weights: int) -> None:
 
 def running(cluster: Cluster, place: str, selector: str = "") -> list[str]:
     """Return the names of the pods that a selector selects, without those that are being deleted."""
-    found = cluster.get("pods", place, selector)["items"]
-    return [pod["metadata"]["name"] for pod in found if not is_deleted(pod)]
+    pods = cluster.get("pods", place, selector)["items"]
+    return [pod["metadata"]["name"] for pod in pods if not is_deleted(pod)]
 
 
 def counted(cluster: Cluster, place: str, path: str = "", caller: str = "") -> Counter[str]:
@@ -78,13 +78,13 @@ def counted(cluster: Cluster, place: str, path: str = "", caller: str = "") -> C
     """
     url = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}{path and f'/{path}'}?t=15m"
     answer = cluster.api.call("GET", url)
-    found: Counter[str] = Counter()
-    for item in answer.get("items", [answer]):
-        if caller and item["edge"]["resource"].get("name") != caller:
+    requests: Counter[str] = Counter()
+    for entry in answer.get("items", [answer]):
+        if caller and entry["edge"]["resource"].get("name") != caller:
             continue
-        values = [int(metric["value"]) for metric in item["metrics"] if metric["name"] in (SUCCESS, FAILURE)]
-        found[item["resource"]["name"]] += sum(values)
-    return +found
+        values = [int(metric["value"]) for metric in entry["metrics"] if metric["name"] in (SUCCESS, FAILURE)]
+        requests[entry["resource"]["name"]] += sum(values)
+    return +requests
 
 
 def restarts(cluster: Cluster, place: str, pod: str) -> int:

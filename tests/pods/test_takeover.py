@@ -195,9 +195,9 @@ class Rollout:
 
     def send(self, host: str, count: int) -> dict[str, int]:
         """Send requests one after the other."""
-        found: dict[str, int] = self.cluster.python(self._place, "client", COUNT, host, count)
-        self.received.update(found)
-        return found
+        answers: dict[str, int] = self.cluster.python(self._place, "client", COUNT, host, count)
+        self.received.update(answers)
+        return answers
 
     @contextlib.contextmanager
     def load(self, *allowed: str) -> Iterator[None]:
@@ -334,29 +334,29 @@ def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluste
 
 def wait_for_webhooks(cluster: Cluster) -> None:
     """Let the API server wait for each answer of a webhook, and not only for 2 s: a busy machine may take longer."""
-    found = cluster.get("mutatingwebhookconfigurations.v1.admissionregistration.k8s.io/headgate")
-    for hook in found["webhooks"]:
+    configuration = cluster.get("mutatingwebhookconfigurations.v1.admissionregistration.k8s.io/headgate")
+    for hook in configuration["webhooks"]:
         hook["timeoutSeconds"] = 30
-    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(found))
+    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(configuration))
 
 
 def webhook_replicas(cluster: Cluster) -> int:
     """Return to how many replicas the API server may send webhook requests."""
     subsets = cluster.get("endpoints.v1./headgate-webhooks", SYSTEM).get("subsets", ())
-    return sum(len(one.get("addresses", ())) for one in subsets)
+    return sum(len(subset.get("addresses", ())) for subset in subsets)
 
 
 @pytest.fixture(scope="module")
 def faults(shop: Cluster) -> Iterator[ApiFaults]:
     """A proxy through which the control plane reaches the API server."""
-    found = ApiFaults(shop.api_server, shop.host_address)
-    with found.running(shop.work / "pki"):
+    proxy = ApiFaults(shop.api_server, shop.host_address)
+    with proxy.running(shop.work / "pki"):
         variables = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
-        values = (found.address, str(found.port))
+        values = (proxy.address, str(proxy.port))
         pairs = [f"{name}={value}" for name, value in zip(variables, values, strict=True)]
         shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *pairs)
         wait_replicas(shop)
-        yield found
+        yield proxy
         shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *(f"{name}-" for name in variables))
         wait_replicas(shop)
 
