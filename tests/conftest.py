@@ -94,7 +94,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="run only tests that start no program (tests/selection.py)")
     parser.addoption("--nightly", action="store_true", help="run only tests with the marker nightly")
     parser.addoption(
-        "--hold-ms", type=float, help="hold sockets, timers and threads back by up to this time, to show races"
+        "--hold-ms",
+        type=perturbation.milliseconds,
+        help="hold sockets, timers and threads back by up to this time, to show races",
     )
 
 

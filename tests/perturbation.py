@@ -3,7 +3,10 @@
 A test that reads once what becomes true later fails in one of a hundred runs on a busy machine, and in one of a few runs here.
 """
 
+import argparse
 import asyncio
+import contextlib
+import math
 import random
 import selectors
 import time
@@ -20,6 +23,14 @@ HELD, STALLED, LATE = 0.25, 0.01, 0.3
 _NAP_S = 0.0005
 VARIABLE = "HEADGATE_TESTS_HOLD_MS"
 """Names the longest hold in milliseconds to the processes of a run that start programs."""
+
+
+def milliseconds(text: str) -> float:
+    """Return the longest hold that an option requests, in milliseconds. Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if 0 < (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"must be a number of milliseconds above 0, not {text!r}")
 
 
 class Holds:
